@@ -1,10 +1,9 @@
-//! Memory that the bridge allocates for a copy. On a GPU with memory pools it is allocated, filled and freed in the
-//! order of streams.
+//! GPU memory that the bridge allocates, and copies of arrays to a GPU or to the host. On a GPU with memory pools the
+//! memory is allocated and freed in the order of streams.
 //!
-//! For a copy on such a GPU the host does not wait: [`Buffer::filled`] allocates memory on a stream, makes the stream
-//! wait for the array, and queues the copy there. [`on_host`] and [`into_host`] make copies for the CPU. Their
-//! consumers have no stream, so the host waits. The caller chooses the stream, and when the memory is freed. This
-//! module uses no Python.
+//! [`Buffer::filled`] allocates memory on a stream, makes the stream wait for the array, and queues a copy there. The
+//! host does not wait for the copy. [`on_host`] and [`into_host`] copy to the host. Their consumers have no stream, so
+//! the host waits. The caller chooses the stream, and when GPU memory is freed. This module uses no Python.
 
 use std::sync::Arc;
 
@@ -28,7 +27,8 @@ use crate::stream::Alive;
 #[derive(Debug)]
 pub struct Buffer {
     ptr: u64,
-    /// The context in which the memory was allocated, and the context's number ([`Driver::life`]) at that time.
+    /// The context in which the memory was allocated, and the context's number ([`Driver::life`]) at that time. `None`
+    /// in [`Buffer::NONE`].
     context: Option<(Context, u64)>,
     /// Whether the memory comes from a memory pool, so that it can be freed in the order of a stream. A device may have
     /// no pools.
@@ -36,12 +36,12 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// The buffer of a copy without elements.
+    /// The buffer of an array without elements. It has no memory.
     pub const NONE: Self = Self { ptr: 0, context: None, pooled: true };
 
-    /// Queues a copy of `array` on `on`. After the allocation `before` makes `on` wait for the stream on which the
-    /// array is ready. If `before` or a copy fails, the memory is freed and the error returned. Without elements
-    /// nothing is queued, and `before` is not called.
+    /// Allocates a buffer on `on`, calls `before`, and queues a compact copy of `array` on `on`. `before` makes `on`
+    /// wait for the stream on which the array is ready. If `before` or a copy fails, the memory is freed and the error
+    /// returned. For an array without elements, returns [`Buffer::NONE`] and does not call `before`.
     pub fn filled(
         driver: &Handle,
         array: &Descriptor,
@@ -61,8 +61,8 @@ impl Buffer {
         made.kept_if(driver, on, copied)
     }
 
-    /// Copies the first `bytes` bytes of `memory` to the GPU, on the stream `on`. Pageable memory has been read when
-    /// this returns. CUDA may read pinned memory later.
+    /// Allocates a buffer on the stream `on`, and queues there a copy of the first `bytes` bytes of `memory`. Pageable
+    /// memory has been read when this returns. CUDA may read pinned memory later.
     pub fn from_host(
         driver: &Handle,
         memory: &Arc<HostMemory>,
@@ -106,7 +106,8 @@ impl Buffer {
         self.ptr
     }
 
-    /// Fails if the context was destroyed, and the memory with it.
+    /// Fails if the memory's context was destroyed, and the memory with it. Before CUDA 12 this cannot tell the context
+    /// from a later one at the same address.
     pub fn check(&self, driver: &dyn Driver) -> Result<()> {
         match self.context {
             Some((context, life)) if driver.life(context).ok() != Some(life) => {
@@ -144,8 +145,9 @@ impl Buffer {
     }
 }
 
-/// Whether the `bytes` bytes of host memory at `address` are pageable. A copy from pageable memory has read it when the
-/// call returns. From memory that CUDA knows, such as pinned or managed memory, the driver may copy later.
+/// Whether the `bytes` bytes of host memory at `address` count as pageable: CUDA knows neither the first nor the last
+/// byte. A copy from pageable memory has read it when the call returns. From memory that CUDA knows, such as pinned or
+/// managed memory, the driver may copy later.
 pub fn is_pageable(driver: &dyn Driver, address: u64, bytes: u64) -> Result<bool> {
     let last = address.saturating_add(bytes.saturating_sub(1));
     Ok(driver.pointer(address)?.is_none() && driver.pointer(last)?.is_none())
@@ -190,8 +192,9 @@ fn route(
     }
 }
 
-/// Queues a compact copy of `array` on `on`, into memory at `target` that has room for it. The stream's context is
-/// current, and the stream already waits for the array.
+/// Queues a compact copy of `array` on `on`, into the memory at `target`, which must have room for the copy. The
+/// stream's GPU must reach the array and the target. The stream's context must be current, and the array must be ready
+/// on the stream.
 pub fn copy_to(driver: &dyn Driver, array: &Descriptor, target: u64, on: Alive<'_>) -> Result<()> {
     let Some(plan) = plan(array)? else { return Ok(()) };
     fill(driver, &plan, array.ptr(), target, CopyRoute::Device, on)
@@ -226,8 +229,8 @@ fn queued<'a>(
     }
 }
 
-/// Copies `array` to host memory, on the producer's stream `on`, and makes the host wait until the copy is done. `None`
-/// if the array has no elements.
+/// Copies `array` to host memory by work on `on`, and makes the host wait until the copy is done. The array must be
+/// ready on `on`. `None` if the array has no elements.
 pub fn on_host(
     driver: &Handle,
     array: &Descriptor,

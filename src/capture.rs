@@ -1,17 +1,20 @@
-//! How one stream can be made to wait for another (an *edge*) during a graph capture.
+//! How to make one stream wait for another during a graph capture. Such a wait is an *edge*.
 //!
-//! During a capture, work on a stream is recorded into a graph instead of being queued. An event recorded on that
-//! stream stands for a point of the graph. Another stream that waits for the event joins the capture: this is how work
-//! forks.
+//! During a capture, work on a captured stream is recorded into a graph instead of being queued. An event recorded on
+//! the captured stream stands for a point of the graph. Another stream that waits for the event joins the capture: this
+//! is how work forks.
 //!
 //! If a captured stream waits for work outside the capture, a plain wait is an error that invalidates the capture.
 //! Using the legacy default stream while a blocking stream is captured does the same ("Prohibited and Unhandled
-//! Operations" in CUDA's programming guide). So the bridge first asks for the state of both streams, which is always
-//! safe, and [`route`] says what is allowed.
+//! Operations" in CUDA's programming guide). To ask for a [`CaptureStatus`] invalidates no capture, so the bridge asks
+//! first. [`route`] says which edges are allowed:
 //!
-//! An edge with the legacy default stream beside a capture is refused, or left out if the producer named no stream. At
-//! a hand-over, edges from one capture to another, or to the legacy default stream, are refused as well. When memory is
-//! given back, edges that leave a capture are left out, since they would order nothing.
+//! - If one of the streams is the legacy default stream beside a capture, the edge is refused. It is left out if the
+//!   producer named no stream.
+//! - From a stream outside any capture into a capture, the wait is [external](Route::External).
+//! - When memory is given back, an edge that leaves a capture is left out, since it would order nothing.
+//! - At a hand-over, an edge from a capture to another capture, or to the legacy default stream, is refused.
+//! - All other edges are plain waits.
 
 use crate::error::Kind;
 use crate::stream::Stream;
@@ -19,7 +22,7 @@ use crate::stream::Stream;
 /// The capture status of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaptureStatus {
-    /// The stream is not captured: work queued on it runs.
+    /// The stream is neither captured nor [`Self::Beside`] a capture: work queued on it runs.
     Outside,
     /// The stream is captured, by the capture with this number.
     Inside(u64),
@@ -34,24 +37,25 @@ pub enum CaptureStatus {
 pub enum Direction {
     /// The consumer's stream waits for the producer's.
     HandOver,
-    /// The consumer's stream waits for the legacy default stream, if that stream can take part. For a producer that
-    /// named no stream.
+    /// The producer named no stream: the consumer's stream waits for the legacy default stream. No wait is made if one
+    /// of the two streams is [`CaptureStatus::Beside`].
     Unsaid,
     /// The producer's stream waits for the consumer's, which is finished with the memory.
     GiveBack,
 }
 
-/// How an edge is made.
+/// How to make an edge, or why none is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
     /// By an event and a wait. Inside a capture these become an edge of the graph.
     Plain,
     /// The wait becomes a graph node. At each launch the node waits for work outside the graph.
     External,
-    /// No wait is made. When memory is given back, it would order nothing, since the graph runs later, any number of
-    /// times. For a producer that named no stream, it would invalidate the capture.
+    /// No wait is made. When memory is given back from a capture, a wait would order nothing, since the graph runs
+    /// later, any number of times. If the producer named no stream, a wait that uses the legacy default stream beside a
+    /// capture would invalidate the capture.
     Pointless,
-    /// No wait is possible. The error has this kind.
+    /// No wait is allowed. The error has this kind.
     Refused(Kind),
 }
 

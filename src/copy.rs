@@ -1,15 +1,17 @@
-//! How to copy a strided array into a compact one: which blocks, and how many.
+//! How to copy a strided array into a C-contiguous one, the *copy*: which blocks, and how many.
 //!
-//! One CUDA call copies a run of bytes, rows with a pitch, or planes of such rows. [`CopyPlan`] finds a large such
-//! block of a [`Layout`] and walks over the remaining dimensions. A pitch must be positive and at least as wide as a
-//! row (`CUDA_MEMCPY3D` in CUDA's driver API). So negative strides and overlapping rows are walked, like all dimensions
-//! that do not fit in a block. A dimension of stride 0 is copied once and then doubled within the copy. The copy is
-//! C-contiguous. This module uses no driver and no Python.
+//! One CUDA call copies a *block*: a run of bytes, rows with a pitch, or planes of such rows. A [`CopyPlan`] copies
+//! blocks of one shape from the array. The dimensions outside the block are *walked*: the plan copies a block at each
+//! of their positions. A pitch must be positive and at least as wide as a row (`CUDA_MEMCPY3D` in CUDA's driver API),
+//! so a dimension with a negative stride or with overlapping rows is walked.
+//!
+//! Of a dimension of stride 0, only the first item is copied from the array. The item is then repeated within the copy
+//! until the dimension is full. This module uses no driver and no Python.
 
 use crate::error::Result;
 use crate::layout::Layout;
 
-/// The largest pitch that CUDA accepts: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every device since compute capability 2.0.
+/// The largest pitch that CUDA accepts, as GPUs report it in `CU_DEVICE_ATTRIBUTE_MAX_PITCH`.
 pub const MAX_PITCH: i64 = i32::MAX as i64;
 
 /// Where runs of several elements can be copied, rows of a single element are used only if they need fewer calls by
@@ -59,59 +61,61 @@ struct Axis {
     target: i64,
 }
 
-/// Blocks of equal size, and the dimensions to walk over.
+/// Blocks of one shape: one block at each position of the walked dimensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Blocks {
     block: Block,
     /// The bytes from the copy's first byte to the first block.
     target: i64,
-    /// The outermost dimension first.
+    /// The walked dimensions, the outermost first.
     walked: Vec<Axis>,
 }
 
-/// The blocks that together copy an array with elements. No sum in this module overflows: [`Layout`] has shown that the
-/// reach, and the size of a compact array, in bytes fit in 63 bits.
+/// The blocks that together copy an array with elements. Offsets and counts do not overflow: [`Layout`] has shown that
+/// the array's reach and the copy's size, in bytes, fit in 63 bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyPlan {
     taken: Blocks,
-    /// How to fill dimensions of stride 0: each entry copies, within the copy, the items that are there already, so
-    /// that there are up to twice as many.
+    /// How to fill dimensions of stride 0. Each entry copies, within the copy, items that are there already: all of
+    /// them, or as many as are missing.
     repeated: Vec<Blocks>,
 }
 
 impl CopyPlan {
-    /// The plan for elements of `element_size` bytes; `None` if there are no elements.
+    /// The plan for elements of `element_size` bytes, the size with which `layout` was checked. `None` if there are no
+    /// elements.
     pub fn new(layout: &Layout, element_size: i64) -> Option<Self> {
         if layout.size() == 0 {
             return None;
         }
         let axes = merged(layout, element_size);
         let (repeats, axes): (Vec<Axis>, _) = axes.into_iter().partition(|axis| axis.source == 0);
-        // Begin with the innermost dimension, so that each step copies items that are complete.
+        // Begin with the innermost dimension of stride 0, so that each step copies items that are complete.
         let repeated = repeats.iter().rev().flat_map(|axis| doubled(*axis, &axes)).collect();
         Some(Self { taken: Blocks::taken(&together(axes), element_size), repeated })
     }
 
-    /// The number of driver calls that this plan needs.
+    /// The number of the driver's copy calls that this plan needs, for [`Self::take`] and [`Self::repeat`] together.
     pub fn calls(&self) -> i64 {
         self.blocks().map(|(_, calls)| calls).sum()
     }
 
-    /// The blocks, each with the number of calls that copy one: first from the array, then within the copy.
+    /// The shape of the blocks from the array, then the shape of the blocks of each step within the copy. With each
+    /// shape comes the number of its blocks. One call copies one block.
     pub fn blocks(&self) -> impl Iterator<Item = (Block, i64)> {
         let all = std::iter::once(&self.taken).chain(&self.repeated);
         all.map(|blocks| (blocks.block, blocks.calls()))
     }
 
-    /// Calls `copy` for each block that comes from the array. The arguments are the bytes from the array's first
-    /// element to the block in the source, and from the copy's first byte to the block in the target. Stops at the
-    /// first error.
+    /// Calls `copy` for each block that comes from the array. The arguments are the block, the bytes from the array's
+    /// first element to the block in the array, and the bytes from the copy's first byte to the block in the copy.
+    /// Stops at the first error.
     pub fn take(&self, copy: impl FnMut(Block, i64, i64) -> Result<()>) -> Result<()> {
         self.taken.each(copy)
     }
 
-    /// Calls `copy` for each block that is copied within the copy. Both offsets count from the copy's first byte. Stops
-    /// at the first error.
+    /// Calls `copy` for each block that is copied within the copy. Both offsets count from the copy's first byte. The
+    /// blocks must be copied in this order, after the blocks of [`Self::take`]. Stops at the first error.
     pub fn repeat(&self, mut copy: impl FnMut(Block, i64, i64) -> Result<()>) -> Result<()> {
         self.repeated.iter().try_for_each(|blocks| blocks.each(&mut copy))
     }
@@ -140,7 +144,8 @@ impl Blocks {
             if row.extent > most {
                 (best, most) = ((None, Some(at)), row.extent);
             }
-            // Only a dimension further out can be the dimension of planes, since its steps in the copy are whole rows.
+            // Only a dimension further out can be the dimension of planes: its step in the copy is a multiple of the
+            // row's.
             for (further, plane) in axes.iter().enumerate().take(at) {
                 let apart = plane.source / row.source;
                 let fits = plane.source % row.source == 0 && apart >= row.extent;
@@ -178,8 +183,7 @@ impl Blocks {
                     target += axis.target;
                     break;
                 }
-                // Go back from the last item, rather than from one step behind it: that may lie outside the address
-                // space.
+                // Go back from the last item. The offset one step past the last item may overflow.
                 source -= axis.source * (axis.extent - 1);
                 target -= axis.target * (axis.extent - 1);
                 *at = 0;
@@ -191,8 +195,9 @@ impl Blocks {
     }
 }
 
-/// The steps that fill the dimension `repeat` from its first item, within the copy: one item is copied to make two, two
-/// to make four. `axes` are the dimensions whose stride is not 0.
+/// The steps that fill the dimension `repeat` from its first item, within the copy: one item is copied to make two,
+/// then two to make four. The last step copies only as many items as are missing. `axes` are the dimensions whose
+/// stride in the array is not 0.
 fn doubled(repeat: Axis, axes: &[Axis]) -> impl Iterator<Item = Blocks> {
     let outer = axes.iter().filter(|axis| axis.target > repeat.target);
     let outer = together(outer.map(|axis| Axis { source: axis.target, ..*axis }).collect());
@@ -204,9 +209,8 @@ fn doubled(repeat: Axis, axes: &[Axis]) -> impl Iterator<Item = Blocks> {
     })
 }
 
-/// The dimensions of an array with elements, with their strides in the array and in its compact copy. Dimensions of one
-/// element are left out. Two dimensions are merged if in the array and in the copy one step of the outer is as long as
-/// all steps of the inner.
+/// The dimensions of an array with elements, outermost first, with their strides in bytes in the array and in the copy.
+/// Dimensions of extent 1 are left out. [`together`] merges neighbouring dimensions.
 fn merged(layout: &Layout, element_size: i64) -> Vec<Axis> {
     let mut compact = element_size;
     let mut axes = Vec::with_capacity(layout.shape().len());
@@ -220,7 +224,8 @@ fn merged(layout: &Layout, element_size: i64) -> Vec<Axis> {
     together(axes)
 }
 
-/// Merges two axes if in both the source and the target one step of the outer is as long as all steps of the inner.
+/// Merges neighbouring axes if in both the source and the target one step of the outer axis is as long as all steps of
+/// the inner axis together: its step times its extent.
 fn together(axes: Vec<Axis>) -> Vec<Axis> {
     let mut made: Vec<Axis> = Vec::with_capacity(axes.len());
     for inner in axes {

@@ -1,10 +1,11 @@
 //! The description that crosses between the protocols: pointer, type, layout, device, read-only.
 //!
-//! Two invariants hold for every descriptor that was read or made without an error. The pointer is 0 exactly if there
-//! are no elements. Everything that the layout reaches lies inside the 64-bit address space. Type and layout are
-//! DLPack's, with lanes, so an array that came by DLPack leaves by DLPack unchanged. The CUDA Array Interface sees
-//! lanes as a trailing dimension ([`Descriptor::cai_shape`]). Items that only that interface can express are described
-//! by their bytes.
+//! Two invariants hold for every descriptor that was read or made without an error. The pointer is 0 if and only if
+//! there are no elements. All bytes that the layout reaches lie inside the 64-bit address space.
+//!
+//! Type and layout are in DLPack's terms, with lanes. The *CAI array* is the same array in the terms of the CUDA Array
+//! Interface: several lanes are its last dimension ([`Descriptor::cai_shape`]). An array that only the CUDA Array
+//! Interface can express is held as an array of bytes. Its layout has one more dimension, for the bytes of an item.
 
 use std::slice;
 
@@ -14,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::layout::{Dims, Layout, Reach};
 use crate::stream::Ready;
 
-/// An array, as both protocols can describe it.
+/// The description of an array: pointer, element type, layout, device, and whether it is read-only.
 ///
 /// # Examples
 ///
@@ -44,7 +45,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// No array: no dimensions, and no pointer.
+    /// A placeholder where there is no array: no dimensions, no elements and no pointer.
     pub(crate) const EMPTY: Self = Self {
         ptr: 0,
         dtype: Dtype::FIRST,
@@ -54,12 +55,13 @@ impl Descriptor {
     };
 
     /// An array whose first element is at `ptr`. [`Layout::from_elements`], [`Layout::from_bytes`] or
-    /// [`cai::Fields::decode`](crate::cai::Fields::decode) make the layout and its reach.
+    /// [`cai::Fields::decode`](crate::cai::Fields::decode) make the layout and its reach. For an array without elements
+    /// `ptr` is ignored, and [`Self::ptr`] is 0.
     ///
     /// # Errors
     ///
-    /// A layout or reach for another element size than `dtype`'s, a negative device number, NULL for an array with
-    /// elements, or an array that reaches out of the address space.
+    /// A reach that differs from the reach of `layout` with elements of `dtype`'s size, a negative device number, NULL
+    /// for an array with elements, or an array that reaches out of the address space.
     #[inline]
     pub fn new(
         ptr: u64,
@@ -120,8 +122,9 @@ impl Descriptor {
         self.ptr & (bytes - 1) == 0
     }
 
-    /// Fails if an item of the CAI array is at an address that is not a multiple of `bytes`: a GPU's read there breaks
-    /// the context (CUDA C++ Programming Guide, "Size and Alignment Requirement").
+    /// Fails if an item of the CAI array is at an address that is not a multiple of `bytes`, a power of two. A kernel
+    /// that loads such an item as a whole fails with `CUDA_ERROR_MISALIGNED_ADDRESS`, and all later CUDA work of the
+    /// process fails too.
     #[cold]
     pub fn check_aligned(&self, bytes: u64) -> Result<()> {
         let refused =
@@ -139,7 +142,7 @@ impl Descriptor {
         Ok(())
     }
 
-    /// The layout, to be set before [`Self::set`].
+    /// The layout. After a change of the bytes that it reaches, call [`Self::set`].
     pub(crate) const fn layout_mut(&mut self) -> &mut Layout {
         &mut self.layout
     }
@@ -154,12 +157,12 @@ impl Descriptor {
         self.dtype
     }
 
-    /// Shape and strides, in DLPack's elements.
+    /// Shape and strides, in elements of [`Self::dtype`].
     pub const fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Where the memory is.
+    /// The array's device.
     pub const fn device(&self) -> Device {
         self.device
     }
@@ -189,8 +192,8 @@ impl Descriptor {
         self.device = device;
     }
 
-    /// The lowest address of the elements' bytes, and the number of bytes from there to the last one, gaps included.
-    /// (0, 0) without elements.
+    /// The lowest address of the elements' bytes, and the number of bytes from this address to the end of the highest
+    /// element, gaps included. (0, 0) without elements.
     pub fn span(&self) -> (u64, u64) {
         if self.ptr == 0 {
             return (0, 0);
@@ -217,15 +220,15 @@ impl Descriptor {
         self
     }
 
-    /// Describes the array as being on another device, which can access its memory. The caller has checked the device's
-    /// number.
+    /// Returns the descriptor with another device, which must be able to access the memory. The device's number is not
+    /// checked.
     #[must_use]
     pub fn on(mut self, device: Device) -> Self {
         self.device = device;
         self
     }
 
-    /// Returns `ready`, what the producer says about pending work; but [`Ready::Nothing`] for an array without memory.
+    /// Returns `ready` for an array with elements, and [`Ready::Nothing`] for an array without elements.
     #[doc(hidden)]
     pub const fn pending(&self, ready: Ready) -> Ready {
         if self.ptr == 0 { Ready::Nothing } else { ready }
@@ -242,8 +245,8 @@ impl Descriptor {
     }
 
     /// The size in bytes of one item of the CAI array. If both protocols have the type, an item is one lane; if only
-    /// DLPack has it, a whole element. Items that only the CUDA Array Interface can express have the size of the
-    /// layout's last dimension.
+    /// DLPack has it, a whole element. If only the CUDA Array Interface can express the array, the layout's last
+    /// dimension has one entry for each byte of an item.
     pub fn cai_itemsize(&self) -> i64 {
         match self.dtype {
             dtype if dtype.is_shared() => dtype.itemsize(),
@@ -258,14 +261,15 @@ impl Descriptor {
         i64::try_from(bytes).unwrap_or(i64::MAX)
     }
 
-    /// The shape of the CAI array. If both protocols have the type and it has several lanes, they are the last
-    /// dimension.
+    /// The shape of the CAI array. If both protocols have the type and it has several lanes, the lanes are the last
+    /// dimension. If only the CUDA Array Interface can express the array, the layout's last dimension, the bytes of an
+    /// item, is left out.
     pub fn cai_shape(&self) -> Dims {
         self.cai_extents().collect()
     }
 
-    /// The strides of the CAI array in bytes, one for each extent of [`Self::cai_shape`]. [`Layout`] has shown that
-    /// they fit.
+    /// The strides of the CAI array in bytes, one for each extent of [`Self::cai_shape`]. [`Layout`] has shown that the
+    /// strides do not overflow in bytes.
     pub fn cai_strides(&self) -> Dims {
         self.cai_steps().collect()
     }
@@ -278,7 +282,8 @@ impl Descriptor {
         CaiDims { values: self.of_items(self.layout.shape()).iter(), factor: 1, last }
     }
 
-    /// Whether the lanes are a dimension. Elements of a type that only DLPack has stay whole.
+    /// Whether the CAI array has a dimension for the lanes. An element of a type that only DLPack has is one item, with
+    /// all its lanes.
     const fn has_lanes(&self) -> bool {
         self.dtype.is_shared() && self.dtype.lanes() > 1
     }
@@ -301,7 +306,7 @@ impl Descriptor {
     }
 }
 
-/// A shape, or strides, in the terms of the CUDA Array Interface.
+/// An iterator over the extents, or over the strides, of an array in the terms of the CUDA Array Interface.
 ///
 /// # Examples
 ///
@@ -314,7 +319,7 @@ impl Descriptor {
 pub struct CaiDims<'a> {
     values: slice::Iter<'a, i64>,
     factor: i64,
-    /// The value for the lanes' dimension, if there are several lanes.
+    /// The value for the dimension of the lanes, which comes last. `None` if there is no such dimension, or after it.
     last: Option<i64>,
 }
 

@@ -1,10 +1,9 @@
 //! Devices say where memory is; places say where streams are.
 //!
 //! DLPack names memory by `(device_type, device_id)`, a [`Device`]. The CUDA Array Interface names no device: the
-//! pointer implies it. A [`Device`] is of memory that CUDA can reach: device memory, pinned host memory, managed
-//! memory. A stream lives in a context of one GPU, a [`Place`]. Streams of any GPU may use managed and pinned memory,
-//! so the number of such a device gives no place. A place comes from what the driver knows about a pointer, from the
-//! GPU that holds device memory, or from the stream's owner.
+//! pointer implies it. A [`Device`] has one of the kinds of memory that CUDA can reach: device memory, pinned host
+//! memory, managed memory. A stream lives in a context of one GPU, a [`Place`]. Streams of any GPU may use managed and
+//! pinned memory, so a [`Device`] of managed or pinned memory gives no place.
 
 use std::num::NonZeroUsize;
 
@@ -112,7 +111,7 @@ pub struct Context(pub NonZeroUsize);
 /// What the driver knows about a pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PointerAttributes {
-    /// The GPU whose context owns the memory.
+    /// The ordinal of the GPU for which the memory was allocated or registered.
     pub ordinal: i32,
     /// The kind of memory.
     pub kind: MemoryKind,

@@ -29,12 +29,12 @@
 //! - None: [`cai`], [`dlpack::Fields`], [`dtype`], [`layout`], [`stream`] and [`Descriptor`], without any dependency.
 //! - `dlpack`: managed tensors in the module [`dlpack`], over [dlpark](https://docs.rs/dlpark).
 //! - `arrays`: arrays, scopes, kernels and the simulated device. The features below turn it on.
-//! - `cudarc`: streams, memory and kernels of [cudarc](https://docs.rs/cudarc) 0.19. Your own dependency on cudarc chooses
-//!   the CUDA version and the linking. Without a CUDA version cudarc's build script fails and lists the versions. The
-//!   driver is opened at run time, and building needs no CUDA toolkit, unless you choose `dynamic-linking` or
-//!   `static-linking`.
-//! - `python`: arguments and return values of [PyO3](https://docs.rs/pyo3) functions, for Python 3.11 and later. You may
-//!   build for the stable ABI or not.
+//! - `cudarc`: streams, memory and kernels of [cudarc](https://docs.rs/cudarc) 0.19. Your own dependency on cudarc
+//!   chooses the CUDA version and the linking. Without a CUDA version cudarc's build script fails and lists the
+//!   versions. The driver is opened at run time, and building needs no CUDA toolkit, unless you choose
+//!   `dynamic-linking` or `static-linking`.
+//! - `python`: arguments and return values of [PyO3](https://docs.rs/pyo3) functions, for Python 3.11 and later. You
+//!   may build for the stable ABI or not.
 //! - `half`, `num-complex`, `float8`: these crates' types as elements; the types of `half` also as kernel arguments.
 //! - `wheel` and `cudarc-sys`: only for the Python package's own module. Leave them off.
 //!
@@ -48,7 +48,7 @@
 //! # For developers
 //!
 //! Data flows one way: foreign object → decode → descriptor + owner + ready stream → order → encode → foreign object. A
-//! module uses only those above it in the list of `src/lib.rs`.
+//! module uses only the modules above it in the list of `src/lib.rs`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -1,8 +1,8 @@
 //! Thread-local values.
 //!
 //! Foreign code may call the bridge while its thread ends: the destructor of a C++ `thread_local`, or of a pthread key,
-//! may call a deleter. By then Rust has dropped some of the thread's values, and [`LocalKey::with`] panics. The
-//! accessors here return `None` instead. `clippy.toml` forbids the standard library's own accessors.
+//! may call a deleter. By then Rust may have dropped some of the thread's values, and [`LocalKey::with`] panics for
+//! them. The accessors here return `None` instead. `clippy.toml` forbids the accessors of [`LocalKey`] that panic.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::thread::LocalKey;
 /// A thread-local value. An ending thread may have dropped it already.
 pub(crate) struct Local<T: 'static>(&'static LocalKey<T>);
 
-/// Declares [`Local`] values, with the syntax of `thread_local!`.
+/// Declares [`Local`] values, with the syntax of `thread_local!` for `const` initialisers.
 macro_rules! local {
     ($($(#[$doc:meta])* $see:vis static $name:ident: $type:ty = const { $init:expr };)+) => {
         $($(#[$doc])*
@@ -42,7 +42,7 @@ impl<T: Copy> Local<Cell<T>> {
         self.with(Cell::get)
     }
 
-    /// Sets the value and returns the previous one; `None` if this thread has dropped the value.
+    /// Sets the value and returns the previous value; `None` if this thread has dropped the value.
     #[inline(always)]
     pub(crate) fn replace(&self, value: T) -> Option<T> {
         self.with(|cell| cell.replace(value))

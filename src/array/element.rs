@@ -45,7 +45,8 @@ pub unsafe trait Element: Copy + Send + Sync + 'static {
 macro_rules! elements {
     ($($type:ty = $name:literal,)+) => {
         $(
-            // SAFETY: the type has the size of the named element type and no padding, and any bytes are a valid value.
+            // SAFETY: the lists below name integers, floats, pairs of floats, and `Bool`, a `u8`. Each has the size of
+            // the element type beside it and no padding, and any bytes are a valid value.
             unsafe impl Element for $type {
                 const NAME: &'static str = $name;
             }
@@ -84,8 +85,8 @@ elements! {
     float8::F8E5M2 = "float8_e5m2",
 }
 
-/// A boolean in an array: a byte, true unless it is 0. Rust's own `bool` allows only two values, and a kernel may
-/// write others.
+/// A boolean in an array: a byte, true unless it is 0. Rust's own `bool` allows only the bytes 0 and 1, and a kernel
+/// may write others.
 ///
 /// # Examples
 ///
@@ -168,7 +169,8 @@ pub(super) fn addresses(array: &Descriptor) -> Vec<u64> {
     }
     let mut found = vec![array.ptr()];
     for (extent, stride) in layout.shape().iter().zip(layout.strides()) {
-        // Neither operation wraps: everything that the layout reaches lies in the address space.
+        // No product or sum wraps: each result is an element's address or offset, and all elements lie in the address
+        // space.
         let along =
             |ptr: u64| (0..*extent).map(move |i| ptr.wrapping_add_signed(i * stride * size));
         found = found.into_iter().flat_map(along).collect();

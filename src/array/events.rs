@@ -1,8 +1,8 @@
 //! The events by which cudarc orders the streams that use its memory.
 //!
 //! If a use of memory makes cudarc record an event or wait for one, and this fails, cudarc keeps the error in its
-//! context. The next call of any thread gets the error. The end of a borrow relies on its waits, so this module makes
-//! them itself and gets their errors.
+//! context. The next cudarc call that checks the context, on any thread, returns the error. The end of a borrow relies
+//! on its waits, so this module makes these waits itself and gets their errors.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -18,8 +18,9 @@ use crate::driver::Handle;
 use crate::error::{Error, Result};
 use crate::order::{wait_on_host, within};
 
-/// The events that cudarc records after the last read and after the last write of some memory, as addresses of
-/// `CUevent`. `None` for memory without events, such as a slice made while event tracking was off.
+/// The events of some memory, each a `CUevent` as an integer. cudarc records `read` after a read and `written` after a
+/// write; managed memory has one event for both. `None` means no event: a slice made while event tracking was off has
+/// neither.
 pub(super) struct CudarcEvents {
     read: Option<usize>,
     written: Option<usize>,
@@ -33,8 +34,8 @@ impl CudarcEvents {
         memory: &mut (impl DevicePtr<T> + DevicePtrMut<T> + Send),
         stream: &CudaStream,
     ) -> (Self, u64) {
-        // Both calls also make `stream` wait, and errors of these waits are dropped here. A caller that needs the waits
-        // calls `CudarcEvents::wait`, which makes them again and returns their errors.
+        // Both calls may also make `stream` wait, and errors of these waits are dropped here. A caller that needs the
+        // waits calls `CudarcEvents::wait`, which makes them itself and returns their errors.
         undisturbed(stream.context(), || {
             let read = event_of(memory.device_ptr(stream).1);
             let (ptr, written) = memory.device_ptr_mut(stream);
@@ -42,9 +43,9 @@ impl CudarcEvents {
         })
     }
 
-    /// Records the event of the last write on `stream`. If the context manages stream synchronization, cudarc's later
-    /// uses of the memory, on any of its streams, then wait for the work queued on `stream`. Does nothing for memory
-    /// without events.
+    /// Records the memory's write event on `stream`. If the context manages stream synchronization, cudarc's later uses
+    /// of the memory, on any stream of the context, then wait for the work queued on `stream`. Does nothing for memory
+    /// without a write event.
     ///
     /// # Safety
     ///
@@ -56,9 +57,9 @@ impl CudarcEvents {
         })
     }
 
-    /// Makes later work on `stream` run after the reads and writes of the memory that cudarc has recorded in the
-    /// events. If recording an event may have failed, the host waits for all streams of the context instead. Does
-    /// nothing for memory without events.
+    /// Makes later work on `stream` run after the last read and the last write of the memory that cudarc has recorded,
+    /// each if the memory has an event for it. If recording an event may have failed, with or without events, the host
+    /// waits for all streams of the context instead.
     ///
     /// # Safety
     ///

@@ -41,7 +41,7 @@ type Compile = fn() -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>>
 /// A kernel's code.
 enum KernelCode {
     Given(&'static [u8]),
-    /// The function that makes the code, and the code after the first launch on a GPU that made it.
+    /// The function that makes the code, and the code itself once a launch on a GPU has made it.
     #[cfg_attr(
         not(feature = "cudarc"),
         expect(dead_code, reason = "without it nothing is launched there")
@@ -57,8 +57,8 @@ pub(super) struct Loaded {
     pub(super) context: usize,
     pub(super) life: u64,
     pub(super) function: usize,
-    /// The most dynamic shared memory that a launch has asked for, in bytes of a block. 0 leaves the driver's default
-    /// limit.
+    /// The limit of dynamic shared memory that the function has, in bytes per block: the most that a launch has asked
+    /// for. 0 stands for the driver's default limit.
     pub(super) shared: u32,
 }
 
@@ -170,7 +170,7 @@ impl Kernel {
         if let Some(code) = made.get() {
             return Ok(code);
         }
-        // Hold no lock here: `compile` is the program's own function and may do anything.
+        // Call `compile` before `get_or_init`, not inside: it is the program's own function and may launch this kernel.
         let got = match caught(compile) {
             Ok(Ok(code)) => return Ok(made.get_or_init(|| code)),
             Ok(Err(error)) => error.to_string(),

@@ -18,7 +18,7 @@ use crate::error::{Error, Kind, Result, said};
 impl<'id, S: WorkStream> Scope<'id, S> {
     /// Queues `kernel` on the scope's stream. The simulated device queues the kernel's [stand-in](Kernel::on_host) in
     /// its place, and checks the arguments' memory against all other work: it counts a `&View` as read and a `&mut
-    /// ViewMut` as written. If a stand-in fails or panics, the simulated device reports this like a race.
+    /// ViewMut` as written. If a stand-in fails or panics, the simulated device makes a report, as it does for a race.
     ///
     /// # Safety
     ///
@@ -28,16 +28,17 @@ impl<'id, S: WorkStream> Scope<'id, S> {
     /// overlap: Python can pass an array twice, and an [`Array`](crate::Array) has clones.
     ///
     /// Work on one array, its clones and its parts is in order, whichever scopes queue it. The crate does not know that
-    /// two separately imported arrays overlap. Scopes that work on overlapping arrays must end before the next begins,
-    /// unless all of them only read. If the producers of the two arrays name different streams, make the second one's
-    /// stream wait for the first one's as well: the crate does not.
+    /// two separately imported arrays overlap. If one scope works on one of these arrays and another scope on the other
+    /// array, end the first scope before the second begins, unless both scopes only read. If the arrays' producers name
+    /// different streams, then, between the two scopes, make the producer's stream of the second scope's array wait for
+    /// the producer's stream of the first scope's array.
     ///
     /// # Errors
     ///
     /// The kernel's code cannot be made, or the driver refused the code, the launch or a wait for other work.
-    /// [`Borrowed`](Kind::Borrowed): a scope has lent the same elements to cudarc, and the kernel or the borrower may
-    /// write. [`NoBackend`](Kind::NoBackend): the kernel has no stand-in for the simulated device, or the stream
-    /// belongs to another runtime.
+    /// [`Borrowed`](Kind::Borrowed): memory that a scope has lent to cudarc overlaps a view, counted from the view's
+    /// first to its last byte, and the kernel or the borrower may write. [`NoBackend`](Kind::NoBackend): the kernel has
+    /// no stand-in for the simulated device, or the stream belongs to another runtime.
     ///
     /// # Examples
     ///

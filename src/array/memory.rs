@@ -31,7 +31,7 @@ struct StreamOrderedMemory<S> {
 }
 
 // SAFETY: the driver allocated the bytes of `shape` elements of `dtype`, ready for work on the stream, and frees them
-// only when this value is dropped.
+// only when this value is dropped. Besides the array's users only `from_host` uses them, on the same stream.
 unsafe impl<S: WorkStream> Owner for StreamOrderedMemory<S> {
     type Stream = S;
 
@@ -61,13 +61,13 @@ impl<S> Drop for StreamOrderedMemory<S> {
 }
 
 impl Array {
-    /// Makes an array in new memory, C-contiguous, for work on `stream`. The values are not initialised. The driver
-    /// allocates and frees the memory in the order of `stream`. On a device without memory pools it cannot: there the
-    /// host waits for the device when the memory is freed.
+    /// Makes a C-contiguous array of `shape` in new memory, for work on `stream`. The values are not initialised. The
+    /// driver allocates and frees the memory in the order of `stream`. On a device without memory pools the driver
+    /// cannot: there the host waits for the device when the memory is freed.
     ///
     /// # Errors
     ///
-    /// An invalid shape, too little memory, or no driver.
+    /// An invalid shape, an unknown element type, too little memory, no driver, or an error of the driver.
     ///
     /// # Examples
     ///
@@ -99,8 +99,7 @@ impl Array {
     /// # Errors
     ///
     /// The errors of [`Array::empty`]. [`Reshape`](Kind::Reshape): `shape` has another number of elements than
-    /// `values`. [`NoBackend`](Kind::NoBackend): the stream belongs to another runtime. Other errors if the driver
-    /// refuses the copy.
+    /// `values`. [`NoBackend`](Kind::NoBackend): the stream belongs to another runtime. Other errors if the copy fails.
     ///
     /// # Examples
     ///
@@ -147,7 +146,7 @@ impl Array {
         Ok(made)
     }
 
-    /// Copies the values to the host in C order, by work on `stream`. The host waits until the copy is done.
+    /// Copies the values to the host in C order, in a [`scope`] on `stream`. The host waits until the copy is done.
     ///
     /// # Errors
     ///
@@ -189,7 +188,8 @@ impl Array {
         Ok(read.map(|read| values(&read)).unwrap_or_default())
     }
 
-    /// Reads the values one by one after the work on `on`: a borrowed simulated device makes no copies.
+    /// Makes the host wait for the work on `on`, and then reads the values one by one. A borrowed simulated device has
+    /// no call for copies.
     fn gathered<T: Element>(&self, driver: &Handle, on: Alive<'_>) -> Result<Vec<T>> {
         let (calls, mut waited) = (driver.get()?, Ok(()));
         unlocked(&mut || waited = calls.wait_stream(on));

@@ -58,10 +58,10 @@ use crate::layout::Layout;
 
 /// An array in memory that a GPU can access. Rust code, Python code or a C library may own the memory.
 ///
-/// A clone shares the memory. Work on the array happens in a [`scope`]. To write to it you need an [`ArrayMut`].
+/// A clone shares the memory. Work on the array happens in a [`scope`]. To write to the array you need an [`ArrayMut`].
 ///
-/// With the feature `python` it can be an argument of a `#[pyfunction]`, which accepts a GPU array of any library that
-/// speaks DLPack or the CUDA Array Interface. It can also be a return value, which speaks both.
+/// With the feature `python`, an `Array` can be an argument of a `#[pyfunction]`. The function then accepts a GPU array
+/// of any library that speaks DLPack or the CUDA Array Interface. A returned `Array` speaks both.
 ///
 /// # Examples
 ///

@@ -25,8 +25,8 @@ use crate::error::{Kind, Result};
 use crate::layout::Layout;
 use crate::stream::Alive;
 
-/// The number of the calling loom thread. `Thread::current` cannot tell loom's threads apart, since they share one
-/// thread of the machine.
+/// The number of the calling loom thread. `Thread::current` cannot tell loom's threads apart, since loom runs them all
+/// on one OS thread.
 pub(super) fn thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     loom::thread_local! {
@@ -194,7 +194,8 @@ impl ModelScope {
         }
     }
 
-    /// Takes the array, and in the scope's turn calls `queue` with the scope's stream.
+    /// Takes the array in the scope, and then, while this thread has the turn on the memory, calls `queue` with the
+    /// handle of the scope's stream.
     fn queue(&self, writes: bool, queue: impl FnOnce(u64)) -> Result<()> {
         let origin: Arc<dyn Origin> = Arc::clone(&self.memory) as _;
         self.scope.take(&origin, &self.array, writes)?;
@@ -229,9 +230,9 @@ impl ModelScope {
     }
 }
 
-/// Runs one scope for each of `all`, each in a thread of its own, the last in this thread. Checks that no work races
-/// and that the memory is not lent at the end. So that a model takes seconds, loom interrupts threads at most three
-/// times if there are two, else once.
+/// Runs one scope for each of `all`, each in a thread of its own, the last in this thread. Checks that no work races,
+/// that not every scope was refused, and that the memory is not lent at the end. So that a model takes seconds, loom
+/// makes at most three preemptions in a run of two threads, and one in a run of more.
 fn at_once(all: &'static [Does]) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(if all.len() == 2 { 3 } else { 1 });

@@ -57,15 +57,15 @@ pub struct OnMut<'a, 'id> {
 }
 
 impl Array {
-    /// Makes the array usable in the scope `s`. Work queued there from now on runs after the work that the array's
-    /// producer had queued when the scope first took the array. It also runs after what other open scopes have queued
-    /// on this memory, unless both scopes only read.
+    /// Takes the array in the scope `s`, for work that reads it. Work that the scope queues from now on runs after the
+    /// work that the array's producer had queued when the scope first took this memory, by this or another array. It
+    /// also runs after what other open scopes that write to this memory have queued.
     ///
     /// # Errors
     ///
     /// [`StreamDevice`](Kind::StreamDevice): the stream belongs to another driver, or the array is in device memory of
-    /// another GPU. [`Borrowed`](Kind::Borrowed): a scope has lent the array to cudarc for writing. Other errors if the
-    /// driver fails or a graph capture prevents a wait.
+    /// another GPU. [`Borrowed`](Kind::Borrowed): a scope has lent memory to cudarc for writing, and the array overlaps
+    /// that memory. Other errors if the driver fails or a graph capture prevents a wait.
     ///
     /// # Examples
     ///
@@ -86,11 +86,13 @@ impl Array {
 }
 
 impl ArrayMut {
-    /// Makes the array usable for reading and writing in the scope `s`, as [`Array::on`] does for reading.
+    /// Takes the array in the scope `s`, for work that reads and writes it. Work that the scope queues from now on runs
+    /// after the work that the array's producer had queued when the scope first took this memory for writing. It also
+    /// runs after what all other open scopes on this memory have queued.
     ///
     /// # Errors
     ///
-    /// The errors of [`Array::on`]. [`Borrowed`](Kind::Borrowed) also if the array is lent for reading.
+    /// The errors of [`Array::on`]. [`Borrowed`](Kind::Borrowed) also if the overlapping memory is lent for reading.
     ///
     /// # Examples
     ///
@@ -164,7 +166,7 @@ impl<'a, 'id> On<'a, 'id> {
 }
 
 impl<'a, 'id> OnMut<'a, 'id> {
-    /// Like [`On::view`], for writing.
+    /// Checks that the elements have type `T` and are C-contiguous, and returns a view for reading and writing them.
     ///
     /// # Errors
     ///
@@ -186,7 +188,7 @@ impl<'a, 'id> OnMut<'a, 'id> {
         self.strided_mut()
     }
 
-    /// Like [`On::strided`], for writing.
+    /// Checks that the elements have type `T`, and returns a view for reading and writing them. The strides may be any.
     ///
     /// # Errors
     ///

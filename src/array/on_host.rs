@@ -61,7 +61,7 @@ impl OnHost<'_> {
         value.ok_or_else(|| self.wrong(at, "a value", std::any::type_name::<T>()))
     }
 
-    /// Reads the elements of the argument at the index `at`, counted from 0, an array, in C order.
+    /// Reads the elements, in C order, of the array argument at the index `at`, counted from 0.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl OnHost<'_> {
         Ok(found)
     }
 
-    /// Writes `values` to the elements of the argument at the index `at`, counted from 0, an array, in C order.
+    /// Writes `values`, in C order, to the elements of the array argument at the index `at`, counted from 0.
     ///
     /// # Errors
     ///

@@ -15,8 +15,8 @@ use crate::error::{Result, caught};
 use crate::order::{self, Purpose, within};
 use crate::stream::Alive;
 
-/// The memory of an array. It lives as long as this value, which knows its users and makes their streams wait for each
-/// other.
+/// The memory of an array. This value keeps the memory alive, knows the memory's users, and makes their streams wait
+/// for each other.
 pub(crate) trait Origin: Any + Send + Sync {
     /// The driver that the memory belongs to.
     fn driver(&self) -> &Handle;
@@ -27,8 +27,8 @@ pub(crate) trait Origin: Any + Send + Sync {
     /// Makes the stream `to` wait for the producer's work on the memory. `door` names the call in the log.
     fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()>;
 
-    /// Makes the producer's stream wait for the stream `user`. If the producer's stream is unknown, keeps the memory
-    /// until the work on `user` is done.
+    /// Makes the producer's stream wait for the stream `user`. In some cases the host waits instead. If the producer's
+    /// stream is unknown, the memory is kept until the work on `user` is done.
     fn give_back(&self, user: Alive<'_>) -> Result<()>;
 
     /// The scopes that use the memory and have not ended.
@@ -47,9 +47,10 @@ pub(super) struct Use {
     pub(super) work: UsedBytes,
 }
 
-/// Makes `scope` a user of the memory, in its turn. Its stream waits for the producer, unless it has done so already,
-/// and for other open scopes. Two scopes that only read do not wait for each other. Fails if a scope has lent elements
-/// that `work` uses, unless the borrower and `work` only read.
+/// Makes `scope` a user of the memory, while this thread has the turn on the memory. The scope's stream waits for the
+/// producer if [`Users::enter`] says so, as at the scope's first entry. It also waits for the other open scopes: for
+/// all of them if `work` writes, else for those that write. Fails if memory that a scope has lent overlaps that of
+/// `work`, unless the borrower and `work` only read.
 pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: UsedBytes) -> Result<()> {
     let _turn = origin.users().turn();
     enter_in_turn(origin, scope, work)
@@ -84,8 +85,8 @@ pub(super) fn in_turn<R>(
 }
 
 /// Ends the use of the memory by `scope`. First the scope's stream waits for work on memory that the scope lent. Then
-/// the producer's stream waits for the scope's stream, and so do the other open scopes, unless the two only read. If a
-/// wait fails, the scope stays a user.
+/// the producer's stream waits for the scope's stream. Then each other open scope's stream does so too, unless this
+/// other scope and `scope` only read. If a wait fails, the scope stays a user.
 pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
     origin.users().take_back(scope, |_| true)?;
     // Do this before the scope stops being a user: a scope that enters later waits for the producer's stream alone, and
@@ -128,7 +129,8 @@ pub(crate) fn give_back(origin: &dyn Origin, array: &Descriptor) -> Result<()> {
 /// Memory that a Rust value owns.
 pub(crate) struct RustMemory {
     driver: Handle,
-    /// The stream on which the memory is ready. It waits for the last work on the memory before the owner is dropped.
+    /// The stream on which the memory is ready. At the end of a scope on the memory, this stream waits for the scope's
+    /// stream.
     producer: RustStream,
     process: Process,
     owner: Mutex<Option<Box<dyn Send>>>,

@@ -10,14 +10,14 @@ use crate::dtype::Dtype;
 /// [`stream`](Owner::stream) waits for all their work. So an owner that frees the memory on that stream frees it in
 /// order. If the wait fails, the owner is kept until a later call of [`scope`](crate::scope) or
 /// [`Array::to_dlpack`](crate::Array::to_dlpack) can make the wait, or dropped if the context is destroyed or broken.
-/// In a forked child the owner is never dropped. The crate may drop the owner on any thread. If the drop panics, the
-/// crate catches the panic and logs it.
+/// A forked child never drops an owner that its parent gave to the crate. The crate may drop the owner on any thread.
+/// If the drop panics, the crate catches the panic and logs it.
 ///
 /// # Safety
 ///
 /// While the owner exists, `ptr`, `shape` and `strides` describe memory of `device` with elements of `dtype`, and the
-/// memory is ready for work queued on `stream`. Unless the array is read-only, all other uses of the memory are in the
-/// order of that stream.
+/// memory is ready for work queued on `stream`. All other code uses the memory in the order of `stream`. If the array
+/// is read-only, other code may also read the memory out of order.
 ///
 /// # Examples
 ///
@@ -77,7 +77,8 @@ pub unsafe trait Owner: Send + 'static {
     /// The type of the stream.
     type Stream: WorkStream;
 
-    /// The stream on which the memory is ready. It waits for all work on the memory before the owner is dropped.
+    /// The stream on which the memory is ready. Before the owner is dropped, this stream waits for all work on the
+    /// memory, except as [`Owner`] says.
     fn stream(&self) -> &Self::Stream;
 
     /// The address of the first element. Not called for an array without elements.

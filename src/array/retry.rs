@@ -45,8 +45,8 @@ static RETRIES: Retries =
 /// How many ends in the queue one call of [`look`] tries again, at most.
 const AT_A_CALL: usize = 4;
 
-/// Makes the waits that are due when `user` ends its use of the memory. If one fails, tries once more. If the second try
-/// fails too, returns the first error, and the memory is kept for [`look`], or, in a forked child of a process that
+/// Makes the waits that are due when `user` ends its use of the memory. If one fails, tries once more. If the second
+/// try fails too, returns the first error, and the memory is kept for [`look`], or, in a forked child of a process that
 /// keeps such memory, leaked. If the context is destroyed or broken, the memory is dropped.
 pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<(), Error> {
     let Err(error) = origin::end(&*origin, user) else { return Ok(()) };
@@ -63,7 +63,8 @@ pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<
     Err(error)
 }
 
-/// Tries a few of the ends in the queue again, the least recently tried first. Does nothing in a forked child.
+/// Tries a few of the ends in the queue again, the least recently tried first. Does nothing in a forked child of the
+/// process that filled the queue.
 pub(crate) fn look() {
     if RETRIES.process.get().is_some_and(|by| by.is_current()) && !RETRIES.queue.is_empty() {
         drop(RETRIES.queue.ask(AT_A_CALL, |ending| {

@@ -1,5 +1,6 @@
-//! A scope of work on a stream. The stream waits for an array's earlier users before the scope's work on the array.
-//! When the scope ends, the array's producer and the other open scopes wait for the stream.
+//! A scope of work on a stream. Before the scope's work on an array, the scope's stream waits for the array's producer
+//! and for other open scopes on the same memory. When the scope ends, the producer's stream and the other open scopes
+//! wait for the scope's stream. Two scopes that only read do not wait for each other.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -183,8 +184,9 @@ impl<S: WorkStream> Scope<'_, S> {
         self.stream
     }
 
-    /// Makes this scope's stream wait for the array's producer and other users, so that work in the scope may read
-    /// `array` or, if `writes`, write it. Fails for a stream of another driver or GPU.
+    /// Makes this scope's stream wait as [`ScopeMemory::take`] says, so that work in the scope may read `array` and, if
+    /// `writes`, write it. Fails if the stream belongs to another driver, if the array is in device memory of another
+    /// GPU, or if a scope has lent elements of the array, unless the borrower and this work only read.
     pub(super) fn take(&self, array: &Array, writes: bool) -> Result<()> {
         let to = self.used.user.alive();
         if !self.stream.backend().is_of(array.origin.driver()) {
@@ -218,8 +220,7 @@ impl<S: WorkStream> fmt::Debug for Scope<'_, S> {
     }
 }
 
-/// The memory that a scope uses. When the scope ends, the memory's producers and the other open scopes on it wait for
-/// the scope's stream.
+/// A scope's stream, and the memory that the scope uses. Dropping it calls [`ScopeMemory::end`] and logs an error.
 pub(super) struct ScopeMemory {
     user: Arc<RustStream>,
     origins: RefCell<Vec<Arc<dyn Origin>>>,
@@ -234,8 +235,9 @@ impl ScopeMemory {
         self.origins.borrow().iter().any(|known| Arc::ptr_eq(known, origin))
     }
 
-    /// Makes the scope's stream wait for the memory's producer, unless it has done so already, and for the other open
-    /// scopes that use the memory. Two scopes that only read do not wait for each other.
+    /// Makes the scope's stream wait for the memory's producer: at the scope's first use of the memory, when the scope
+    /// begins to write, and at every use once Python code has got the memory during the scope. Also makes the stream
+    /// wait for the other open scopes on the memory. Two scopes that only read do not wait for each other.
     pub(super) fn take(
         &self,
         origin: &Arc<dyn Origin>,
@@ -252,8 +254,8 @@ impl ScopeMemory {
         taken
     }
 
-    /// For each memory that the scope uses, makes the producer and the other open scopes wait for this scope, unless
-    /// two scopes only read. Goes on after an error, and returns the first one.
+    /// For each memory that the scope uses, makes the producer's stream wait for this scope. The other open scopes on
+    /// the memory wait as well, unless both scopes only read. Goes on after an error, and returns the first one.
     pub(super) fn end(&self) -> Result<()> {
         let mut done = Ok(());
         for origin in self.origins.take() {

@@ -1,4 +1,4 @@
-//! Describes an array's memory anew: as writable or read-only, in another shape, with other strides.
+//! Changes an array's description without copying its memory: writable or read-only, another shape, other strides.
 
 use std::fmt;
 use std::ops::Deref;
@@ -48,7 +48,7 @@ impl Array {
         self
     }
 
-    /// Returns an array with the same elements in another shape. The array must be C-contiguous.
+    /// Returns an array over the same memory, with the same elements in another shape. This array must be C-contiguous.
     ///
     /// # Errors
     ///
@@ -87,8 +87,8 @@ impl Array {
     /// # Errors
     ///
     /// [`Reshape`](Kind::Reshape): an element of the result would lie outside this array. [`SubByte`](Kind::SubByte):
-    /// the elements are packed, and the first one would begin inside a byte. Other errors for an invalid shape or
-    /// stride.
+    /// the elements are packed, and the result's first element would begin inside a byte. Other errors for an invalid
+    /// shape or stride.
     ///
     /// # Examples
     ///
@@ -130,7 +130,8 @@ impl Array {
         self.described(self.ptr().wrapping_add_signed(bytes), layout)
     }
 
-    /// Splits the array in two: the elements before `at` along `axis`, and the elements from `at` on.
+    /// Splits the array in two: the elements before `at` along `axis`, and the elements from `at` on. Fails if there is
+    /// no such axis, or if `at` is negative or beyond the axis's extent.
     pub(super) fn split_at(&self, axis: usize, at: i64) -> Result<(Self, Self)> {
         let (shape, strides) = (self.shape(), self.strides());
         let Some(extent) = shape.get(axis).copied().filter(|extent| (0..=*extent).contains(&at))

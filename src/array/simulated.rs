@@ -58,7 +58,7 @@ impl SimulatedStream {
         }
     }
 
-    /// The simulated device that the stream belongs to.
+    /// The simulated device that the stream belongs to. Fails in a forked child.
     pub(crate) fn machine(&self) -> Result<&dyn Machine> {
         self.0.driver.get()?;
         self.0.driver.machine().ok_or_else(|| Error::new(Kind::NoBackend, "no machine"))

@@ -1,4 +1,4 @@
-//! Makes arrays of memory that cudarc owns.
+//! Makes arrays from cudarc's slices, from its pinned and managed memory, and from other types with its `DevicePtr`.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -19,9 +19,9 @@ use crate::device::{Device, MemoryKind};
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 
-/// Owns memory of one of cudarc's types, for an array of one dimension.
+/// Owns memory, or shares it, for an array of one dimension.
 struct Foreign<M> {
-    /// Dropping this frees the memory.
+    /// What keeps the memory: a cudarc slice, a [`WaitOnDrop`] or a [`Shared`].
     _memory: M,
     stream: Arc<CudaStream>,
     ptr: u64,
@@ -31,7 +31,8 @@ struct Foreign<M> {
 }
 
 // SAFETY: each constructor below takes the address, length and type from cudarc's memory, which lives as long as this
-// value. The call that returns the address also makes the stream, or the host, wait until the memory is ready.
+// value. The call that returns the address also makes the stream, or the host, wait until the memory is ready. The
+// array owns the memory, so no other code uses it; only `from_device_ptr` shares memory, and its array is read-only.
 unsafe impl<M: Send + 'static> Owner for Foreign<M> {
     type Stream = Arc<CudaStream>;
 
@@ -131,7 +132,8 @@ impl Array {
     /// # }
     /// ```
     pub fn from_shared<T: Element>(slice: Arc<CudaSlice<T>>) -> Result<Self> {
-        // SAFETY: `CudaSlice` keeps the contract of `from_device_ptr`.
+        // SAFETY: a `CudaSlice` keeps its memory at one address, on its stream's GPU, until it is dropped. cudarc's
+        // safe functions write to it only by a mutable reference.
         unsafe { Self::from_device_ptr(slice) }
     }
 
@@ -227,9 +229,10 @@ impl Array {
         )
     }
 
-    /// Makes an array of managed memory, with one dimension, for work on `stream`. Every GPU can access the memory,
-    /// unless it is attached to one stream: then use it on that stream alone, which the crate does not check. Before
-    /// the host frees the memory, it waits for `stream`.
+    /// Makes an array of managed memory, with one dimension, for work on `stream`. Globally attached memory may be used
+    /// on every GPU. Use memory attached to one stream only on that stream, and memory attached to the host only on
+    /// GPUs with concurrent access to managed memory. The crate checks `stream`, but no stream that uses the array
+    /// later. Before the host frees the memory, it waits for `stream`.
     ///
     /// # Errors
     ///
@@ -262,7 +265,8 @@ impl Array {
     }
 }
 
-/// Memory in an `Arc`, which other code may share. The array only reads it, on `stream`.
+/// Memory in an `Arc`, which other code may share. The array only reads it. When this value is dropped, `stream`
+/// already waits for all of the array's reads.
 struct Shared<T, M: DevicePtr<T> + Send + Sync + 'static> {
     memory: Arc<M>,
     stream: Arc<CudaStream>,
@@ -270,8 +274,8 @@ struct Shared<T, M: DevicePtr<T> + Send + Sync + 'static> {
 }
 
 impl<T, M: DevicePtr<T> + Send + Sync + 'static> Drop for Shared<T, M> {
-    /// Makes cudarc's later writes run after the reads that were queued on `stream`. If that fails, the memory is never
-    /// freed.
+    /// Makes cudarc's later writes run after the reads that were queued on `stream`, as [`events::end_read`] says. If
+    /// that fails, the memory is never freed.
     fn drop(&mut self) {
         if let Err(error) = events::end_read(&*self.memory, &self.stream) {
             tracing::warn!(

@@ -88,7 +88,8 @@ pub enum Backend<'a> {
     Other,
 }
 
-// SAFETY: all clones share one `Owned`, and only its drop destroys the stream.
+// SAFETY: `SimulatedStream::new` made the stream on the GPU `ordinal`. All clones share one `Owned`, and only its drop
+// destroys the stream.
 unsafe impl WorkStream for SimulatedStream {
     fn handle(&self) -> u64 {
         self.0.handle

@@ -49,8 +49,8 @@ pub type Tensor = Managed<DLManagedTensorVersioned>;
 /// ```
 pub type LegacyTensor = Managed<DLManagedTensor>;
 
-/// What an exported tensor keeps: the array's memory, and the consumer's stream as a user of the memory. Dropping it
-/// ends this use.
+/// What an exported tensor keeps: the array's memory, and the consumer's stream. Dropping it makes the producer's
+/// stream wait for the consumer's.
 struct TensorOwner {
     origin: Option<Arc<dyn Origin>>,
     user: Arc<RustStream>,
@@ -107,8 +107,8 @@ impl Array {
     /// # Errors
     ///
     /// The errors of [`Array::to_dlpack`]. [`ReadOnlyLegacy`](Kind::ReadOnlyLegacy): the array is read-only.
-    /// [`SubByte`](Kind::SubByte): elements narrower than a byte fill a byte each. The legacy structure has a flag for
-    /// neither.
+    /// [`SubByte`](Kind::SubByte): the elements are narrower than a byte, and each is padded to a whole byte. The
+    /// legacy structure has no flags, so it can express neither.
     ///
     /// # Examples
     ///
@@ -131,8 +131,8 @@ impl Array {
         encode::legacy(&self.descriptor, self.tensor_owner(stream)?)
     }
 
-    /// Makes the consumer's `stream` wait for the array, and returns what the consumer's tensor keeps. Fails for a
-    /// stream of another driver or GPU, and for memory that a scope has lent.
+    /// Makes the consumer's `stream` wait for the array's producer and for open scopes, and returns what the tensor
+    /// keeps. The errors are those of [`Array::to_dlpack`].
     fn tensor_owner(&self, stream: &impl WorkStream) -> Result<Box<TensorOwner>> {
         retry::look();
         let user = Arc::new(RustStream::of(stream));
@@ -148,14 +148,15 @@ impl Array {
         Ok(Box::new(TensorOwner { origin, user, process: Process::current() }))
     }
 
-    /// Makes an array from `tensor`. The memory is ready on `stream`, which is the stream of the tensor's producer or
-    /// the stream that the tensor was exported for. After the array's last use, the tensor is deleted once `stream`
-    /// waits for all work on the memory.
+    /// Makes an array from `tensor`. Pass as `stream` the stream of the tensor's producer, or the stream that the
+    /// tensor was exported for. After the array's last use, `stream` is made to wait for all work on the memory, and
+    /// then the tensor is deleted. The host does not wait.
     ///
     /// # Safety
     ///
-    /// The memory is ready for work queued on `stream`. Until the tensor is deleted, all other uses of the memory are
-    /// in the order of `stream`, unless all of them only read. A tensor states none of this.
+    /// The memory is ready for work queued on `stream`. Until the tensor is deleted, other code uses the memory only in
+    /// the order of `stream`, unless that code and this array only read. The crate cannot check this: a tensor does not
+    /// name its stream.
     ///
     /// # Errors
     ///

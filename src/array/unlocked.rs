@@ -1,8 +1,9 @@
 //! Calls that may block, made without the interpreter's lock.
 //!
-//! A full launch queue blocks a launch, and a host function in that queue may need the lock. So the waits, copies and
-//! launches of this module, its waits for other threads and its drops of owners run through [`unlocked`]. The core
-//! knows no interpreter: the Python layer sets the function that releases the lock.
+//! A full launch queue blocks a launch, and a host function in that queue may need the lock. So the module `array`
+//! queues waits between streams, copies and launches through [`unlocked`]. Through it a thread also waits for its turn
+//! and drops an array's owner. The core knows no interpreter: the Python layer sets the function that releases the
+//! lock.
 
 #[cfg(feature = "cudarc")]
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

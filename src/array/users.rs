@@ -78,7 +78,7 @@ pub(super) struct UsedBytes {
 }
 
 impl UsedBytes {
-    /// The memory from the first to the last byte of `array`.
+    /// The memory from the lowest to the highest byte of `array`, gaps included.
     pub(super) fn of(array: &Descriptor, writes: bool) -> Self {
         Self { bytes: array.span(), writes }
     }
@@ -103,8 +103,8 @@ impl User {
         Arc::ptr_eq(&self.stream, scope)
     }
 
-    /// Whether this user's work must be in order with other work, which writes or only reads: one of the two writes. It
-    /// does not matter which bytes they use.
+    /// Whether this user's work must be in order with other work, which writes if `writes` is set. True if this user
+    /// or the other work writes, whichever bytes they use.
     const fn meets(&self, writes: bool) -> bool {
         writes || self.writes
     }
@@ -133,9 +133,9 @@ impl Users {
         TurnGuard(Some((guard, &self.holder)))
     }
 
-    /// Makes `scope` a user, or adds `work` to its uses, and returns what the scope must wait for. Fails while any
-    /// scope, also `scope` itself, has lent elements that `work` uses, unless `work` and the borrower only read: the
-    /// crate does not see the borrower's work.
+    /// Makes `scope` a user of the memory, if it is none yet, and records whether it writes. Returns what the scope
+    /// must wait for. Fails while any scope, also `scope` itself, has lent elements that `work` uses, unless `work` and
+    /// the borrower only read: the crate does not see the borrower's work.
     pub(super) fn enter(&self, scope: &Arc<RustStream>, work: UsedBytes) -> Result<Others> {
         let mut users = self.lock();
         check_lent(&users, scope.alive(), work)?;
@@ -173,7 +173,7 @@ impl Users {
         }
     }
 
-    /// Takes back those of the scope's lent memory that `which` selects. Stops at the first error; what was not taken
+    /// Takes back the scope's lent memory that `which` selects. Stops at the first error. Memory that was not taken
     /// back stays lent.
     pub(super) fn take_back(
         &self,
@@ -217,8 +217,8 @@ impl Users {
     }
 }
 
-/// Fails if a scope has lent memory that overlaps that of `work`, and `work` or the borrower writes. The error names
-/// `on`, the stream of `work`.
+/// Fails if `work` overlaps memory that a scope has lent, and `work` or the borrower writes. The error names `on`, the
+/// stream of `work`, and the stream of that scope.
 fn check_lent(users: &[User], on: Alive<'_>, work: UsedBytes) -> Result<()> {
     let meets = |lent: &Arc<dyn Lent>| lent.work().meets(work);
     let Some(user) = users.iter().find(|user| user.lent.iter().any(meets)) else { return Ok(()) };

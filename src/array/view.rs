@@ -37,7 +37,7 @@ pub struct View<'a, 'id, T> {
 /// }
 /// ```
 ///
-/// An [`ArrayMut`](crate::ArrayMut) has such a view: that its memory may be written was checked when the [array became
+/// An [`ArrayMut`](crate::ArrayMut) has such a view. Its memory may be written: this was checked when the [array became
 /// writable](Array::writable), or at import.
 ///
 /// # Examples

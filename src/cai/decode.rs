@@ -1,5 +1,5 @@
-//! Checks a dict's entries and turns them into the parts of a descriptor. For a consumer of DLPack, fails if DLPack
-//! cannot express them.
+//! Checks a dict's entries and turns them into the parts of a descriptor. [`Dialect::goes_on`] decides whether an array
+//! that DLPack cannot express is an error.
 //!
 //! A dict does not name its device: the caller asks the driver about the pointer.
 
@@ -9,21 +9,22 @@ use crate::error::{Error, Kind, Result};
 use crate::layout::{Dims, Layout, Reach};
 use crate::stream::{Ready, Stream, Thread};
 
-/// A dict's statement about pending work.
+/// What a dict says about pending work.
 ///
 /// # Examples
 ///
 /// See [`cai`](crate::cai).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// The dict has version 3 or names a stream, so it says what is pending: nothing, or work on a stream.
+    /// The dict says what is pending: nothing, or work on a stream. [`Fields::decode`] returns this for a dict of
+    /// version 3, and for an older dict that names a stream.
     Stated(Ready),
-    /// The dict says nothing about pending work. It has version 0 to 2 and names no stream: prior versions "made no
-    /// statement about synchronization". Or the caller names the stream, and the dict's is 0 or -1.
+    /// The dict does not say whether work is pending. [`Fields::decode`] returns this for a dict of version 0 to 2 that
+    /// names no stream: versions before 3 "made no statement about synchronization".
     Silent,
 }
 
-/// A dict's checked entries, without the layout.
+/// What [`Fields::decode`] reads from a dict, besides the layout.
 ///
 /// # Examples
 ///
@@ -41,7 +42,7 @@ pub struct Decoded {
     pub dtype: Dtype,
     /// The bytes that the layout reaches, below and above `ptr`.
     pub reach: Reach,
-    /// The dict's statement about pending work.
+    /// What the dict says about pending work.
     pub claim: Claim,
 }
 
@@ -53,24 +54,30 @@ pub struct Dialect {
     /// The stream that this producer means if its dict of version 3 names none, or names 0. `None` for producers that
     /// follow the specification.
     pub unnamed: Option<Stream>,
-    /// Whether the caller names the stream. The dict may then hold 0 or -1, which name no stream.
+    /// Whether the caller names the stream. If so, a dict's stream 0 or -1 is no error, and the claim is
+    /// [`Claim::Silent`]. `unnamed` still replaces 0 in a dict of version 3.
     pub declared: bool,
-    /// Whether the consumer speaks the CUDA Array Interface, too. Entries that DLPack cannot express are then allowed.
+    /// Whether to accept an array whose element type or strides DLPack cannot express. The [`Decoded::dtype`] of such
+    /// an array is [`Dtype::CAIS_ALONE`]. A typestr without an item size, such as one of object references, is refused
+    /// all the same.
     pub goes_on: bool,
-    /// The element type that the caller names. It replaces the typestr's if both have the same size and byte order.
+    /// The element type, if the caller knows it. It replaces the typestr's type if the typestr has the same item size
+    /// in this machine's byte order. Otherwise it is ignored.
     pub dtype: Option<Dtype>,
 }
 
 impl Fields<'_> {
-    /// Checks the entries for DLPack. `type_name`, one of [`Dtype::name`], names the element type of a typestr that
-    /// does not (`<V2`, `|V1`). Stream 2 is the calling thread's.
+    /// Checks the entries for a consumer of DLPack. Some typestrs (`<V2`, `|V1`) give only a size. For such a typestr
+    /// `type_name` must name the element type, as [`Dtype::name`] does. Stream 2 is the calling thread's default
+    /// stream.
     ///
     /// [`Descriptor::new`](crate::Descriptor::new) checks the pointer together with the layout and its reach.
     ///
     /// # Errors
     ///
-    /// The malformed entry, or an entry that DLPack cannot express: another byte order, a structured type, strides
-    /// that are not whole elements. Also a `type_name` that contradicts the typestr.
+    /// A malformed entry, such as the stream 0, or an entry that DLPack cannot express: another byte order, a
+    /// structured type, a stride that is not a whole number of elements. Also a `type_name` that is needed and missing,
+    /// is unknown, or contradicts the typestr.
     ///
     /// # Examples
     ///
@@ -88,15 +95,15 @@ impl Fields<'_> {
             _ => error,
         })?;
         if type_name.is_some() {
-            // If the typestr names the type exactly, the name was not checked yet.
+            // For a typestr that names its type, `decode` did not look at `type_name`.
             Typestr::parse(self.typestr)?.resolve(self.typestr, type_name)?;
         }
         Ok((decoded, layout))
     }
 }
 
-/// Checks `fields` and writes shape and strides into `layout`. Calls `type_name` only if the typestr does not name
-/// its type.
+/// Checks `fields` and writes shape and strides into `layout`. Calls `type_name` only if neither `dtype` nor the
+/// typestr gives the element type. After an error the layout is unusable.
 #[inline]
 pub fn decode(
     fields: &Fields<'_>,
@@ -122,7 +129,8 @@ pub fn decode(
     Ok(Decoded { version: fields.version, ptr, readonly, dtype, reach, claim })
 }
 
-/// The element type and reach of an array that both protocols can express.
+/// Returns the element type and the reach, and writes shape and strides into `layout`. Fails if DLPack cannot express
+/// the array. `said` is [`Dialect::dtype`].
 #[inline(always)]
 fn shared(
     fields: &Fields<'_>,
@@ -139,8 +147,8 @@ fn shared(
     Ok((dtype, reach))
 }
 
-/// Checks extents and strides of an array with elements of `dtype`, and writes them into `layout`. Arrays read from a
-/// dict and arrays read from attributes both come through here, so both ways refuse the same layouts.
+/// Checks `shape` and `strides`, which counts bytes, for elements of `dtype`, and writes them into `layout`. Returns
+/// the reach.
 #[inline(always)]
 pub fn laid_out(
     shape: &[i64],
@@ -164,13 +172,14 @@ fn by_typestr(fields: &Fields<'_>, type_name: impl FnOnce() -> Option<String>) -
     }
 }
 
-/// Whether `kind` means that DLPack cannot express the array, and CAI perhaps can.
+/// Whether an error of this kind refuses an array only for DLPack, so that consumers of CAI may still get the array.
 pub const fn is_of_dlpacks(kind: Kind) -> bool {
     matches!(kind, Kind::Dtype | Kind::BigEndian | Kind::DtypeAmbiguous | Kind::StrideNotMultiple)
 }
 
-/// The element type and reach of an array that only CAI can express. If the typestr gives no item size, returns the
-/// error `refused`.
+/// Describes an array that only CAI can express by the bytes of its items. Writes the layout of the bytes into
+/// `layout`, and returns [`Dtype::CAIS_ALONE`] and the reach. If the typestr gives no item size, returns the error
+/// `refused`.
 #[cold]
 fn alone(fields: &Fields<'_>, layout: &mut Layout, refused: Error) -> Result<(Dtype, Reach)> {
     let Some(itemsize) = Typestr::itemsize(fields.typestr) else { return Err(refused) };

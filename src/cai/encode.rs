@@ -12,16 +12,16 @@ use crate::stream::{Ready, Thread};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Entries<'a> {
-    /// `shape`: extents in items.
+    /// `shape`, as [`Descriptor::cai_shape`] has it.
     pub shape: CaiDims<'a>,
-    /// `typestr`. For items that only the CUDA Array Interface can express this is `|V0`: the descriptor does not know
-    /// theirs.
+    /// `typestr`. If only the CUDA Array Interface can express the array, this is `|V0`: the descriptor does not hold
+    /// the typestr of such an array.
     pub typestr: &'static str,
     /// `data`: the pointer, 0 where there are no elements, and the read-only flag.
     pub data: (u64, bool),
-    /// `strides`: bytes, `None` for C-contiguous arrays, as consumers expect.
+    /// `strides` in bytes; `None` for a C-contiguous array.
     pub strides: Option<CaiDims<'a>>,
-    /// `stream`.
+    /// `stream`; `None` if nothing is pending.
     pub stream: Option<u64>,
 }
 

@@ -59,18 +59,19 @@ pub const VERSION: i64 = 3;
 /// See [`cai`](crate::cai).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fields<'a> {
-    /// `shape`: extents in items.
+    /// `shape`.
     pub shape: Dims,
     /// `typestr`.
     pub typestr: &'a str,
     /// `data`: the pointer and the read-only flag.
     pub data: (u64, bool),
-    /// `strides`: bytes; `None` for C-contiguous arrays.
+    /// `strides` in bytes. `None` means that the array is C-contiguous.
     pub strides: Option<Dims>,
     /// `version`.
     pub version: i64,
     /// `stream`: `None` if the entry is absent or `None`.
     pub stream: Option<i128>,
-    /// Whether `descr` names fields: the entry exists and differs from `[("", typestr)]`.
+    /// Whether the entry `descr` exists and has fields. A `descr` that only repeats the typestr, `[("", typestr)]`, has
+    /// none.
     pub structured: bool,
 }

@@ -1,13 +1,13 @@
-//! DLPack capsules. The bridge recognises a capsule by its name, first reads it without consuming it, and then consumes
-//! it.
+//! DLPack capsules. The bridge recognises a capsule by its name. [`read`] reads a capsule without consuming it, and
+//! [`take`] consumes it.
 //!
-//! A capsule that is refused stays as it was: the bridge reads and checks it first, and renames it when nothing in the
-//! bridge can fail any more. If other code consumes the capsule in between, [`take`] fails. In builds without the
-//! global lock, [`read`] and [`take`] each hold the capsule's own lock, since both take several steps.
+//! The bridge reads and checks a capsule before it consumes it. A capsule that fails these checks stays as it was. If
+//! other code consumes the capsule between [`read`] and [`take`], [`take`] fails. In builds without the global lock,
+//! [`read`], `check` and [`take`] each hold the capsule's own lock, since each takes several steps.
 //!
-//! A consumed capsule loses its destructor, because some exporters' destructors delete the tensor under either name.
-//! The destructor of a capsule from [`new`] deletes the tensor only under its original name. A consumer that renames
-//! the capsule, to any name, owns the tensor.
+//! [`take`] removes the capsule's destructor, because some exporters' destructors delete the tensor even under the
+//! consumed name. The destructor of a capsule from [`new`] deletes the tensor only under the capsule's original name. A
+//! consumer that renames such a capsule, to any name, owns the tensor.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
@@ -31,8 +31,8 @@ const ALIGNED: &(Aligned<9>, Aligned<19>) =
     &(Aligned(*b"dltensor\0"), Aligned(*b"dltensor_versioned\0"));
 const USED: [&CStr; 2] = [c"used_dltensor", c"used_dltensor_versioned"];
 
-/// A name that starts far from the end of its page. The C library compares a name slowly if it starts within 128 bytes of
-/// that end (glibc's `strcmp` for AVX2, 2.36).
+/// A name that starts at least 256 bytes before the end of its page. The C library compares a name slowly if it starts
+/// within 128 bytes of that end (glibc's `strcmp` for AVX2, 2.36).
 #[repr(align(256))]
 struct Aligned<const N: usize>([u8; N]);
 
@@ -69,15 +69,16 @@ pub fn read(capsule: &Bound<'_, PyCapsule>) -> Result<Held> {
 }
 
 /// The pointer in the capsule, if the capsule is named `name`. The name is checked first: asking for the pointer under
-/// a wrong name would raise an exception, which takes longer than everything else here.
+/// a wrong name would raise an exception, which is slow.
 #[inline]
 fn pointer(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> Option<NonNull<c_void>> {
     let is_named = capsule.is_valid_checked(Some(name));
     if is_named { capsule.pointer_checked(Some(name)).ok() } else { None }
 }
 
-/// Calls `check` with the tensor in `capsule` and the fields around it, without consuming the capsule. Unlike [`read`],
-/// it takes a tensor on any device.
+/// Calls `check` with the tensor in `capsule`, and with its version and flags. Does not consume the capsule. Fails for
+/// a tensor of another major version than 1, and for a capsule of another name, such as a consumed one. Unlike
+/// [`read`], this accepts a tensor on any device.
 pub(super) fn check<R>(
     capsule: &Bound<'_, PyCapsule>,
     check: impl FnOnce(&DLTensor, Header) -> Result<R>,
@@ -104,8 +105,8 @@ pub(super) fn check<R>(
 fn read_locked(capsule: &Bound<'_, PyCapsule>) -> Result<Held> {
     if let Some(pointer) = pointer(capsule, VERSIONED) {
         let managed = pointer.cast::<DLManagedTensorVersioned>().as_ptr();
-        // SAFETY: a capsule of this name holds a `DLManagedTensorVersioned` that lives as long as the capsule (Python
-        // specification of DLPack), and the caller holds the capsule.
+        // SAFETY: a capsule of this name holds a `DLManagedTensorVersioned` (Python specification of DLPack). Until it
+        // is consumed, the structure lives as long as the capsule, and the caller holds the capsule and its lock.
         let (array, flags) = unsafe { decode::versioned(managed) }?;
         // SAFETY: as above. The line above refuses other major versions.
         let context = unsafe { (*managed).manager_ctx }.addr();
@@ -125,7 +126,7 @@ fn read_locked(capsule: &Bound<'_, PyCapsule>) -> Result<Held> {
     Err(Error::new(Kind::CapsuleName, "a PyCapsule of another name"))
 }
 
-/// A managed tensor in a capsule that the bridge makes.
+/// A structure that [`new`] can put in a capsule.
 pub trait InCapsule: Sized {
     /// The capsule's name until it is consumed.
     const NAME: &CStr;
@@ -156,7 +157,7 @@ impl InCapsule for DLManagedTensorVersioned {
     }
 }
 
-/// A new capsule that holds `managed`.
+/// Makes a capsule that owns `managed` until the capsule is consumed. If this fails, `managed` is deleted.
 pub fn new<'py, M>(py: Python<'py>, managed: Managed<M>) -> PyResult<Bound<'py, PyAny>>
 where
     M: InCapsule + ManagedTensorBase,
@@ -179,15 +180,16 @@ unsafe extern "C" fn delete<M: InCapsule>(capsule: *mut ffi::PyObject) {
             return;
         }
         let managed = ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()).cast::<M>();
-        // SAFETY: [`new`] stored the structure. The capsule still has its first name, so nobody has taken the tensor
-        // and the capsule must delete it.
+        // SAFETY: [`new`] stored an initialised structure. The capsule still has its first name, so nobody has taken
+        // the tensor and the capsule must delete it.
         if let Some(deleter) = M::deleter(managed) {
             deleter(managed);
         }
     }
 }
 
-/// Consumes `capsule`, which [`read`] has accepted. From now on the bridge must delete the tensor.
+/// Consumes `capsule`, which [`read`] or `check` has accepted. The result owns the tensor, and deletes it when the
+/// result is dropped. Fails if other code has consumed the capsule.
 pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<ImportedDlpack> {
     with_critical_section(capsule, || {
         let legacy = taken(capsule, [LEGACY, USED[0]]).map(ImportedDlpack::Legacy);
@@ -196,21 +198,21 @@ pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<ImportedDlpack> {
     .ok_or_else(|| used("one that was consumed meanwhile").into())
 }
 
-/// Takes the tensor out of a capsule named `name` and gives the capsule its consumed name. The tensor has the
-/// structure that the name stands for.
+/// Takes the tensor out of the capsule, if the capsule is named `name`, and renames the capsule to `used`. The caller
+/// chooses `M` to be the structure that capsules named `name` hold.
 fn taken<M: ManagedTensorBase>(
     capsule: &Bound<'_, PyCapsule>,
     [name, used]: [&'static CStr; 2],
 ) -> Option<Managed<M>> {
     let pointer = pointer(capsule, name)?;
-    // SAFETY: the capsule is alive, and valid as the line above shows, so neither call fails. From now on it has no
-    // destructor.
+    // SAFETY: the capsule is alive, and valid as the line above shows, so neither call fails. The new name is static,
+    // so it outlives the capsule. From now on the capsule has no destructor.
     unsafe {
         ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr());
         ffi::PyCapsule_SetDestructor(capsule.as_ptr(), None);
     }
-    // SAFETY: a capsule of this name holds such a structure (Python specification of DLPack). The bridge has renamed
-    // the capsule, so it owns the structure.
+    // SAFETY: [`take`] asks for the structure that a capsule of this name holds (Python specification of DLPack). The
+    // bridge has renamed the capsule, so the bridge owns the structure.
     unsafe { Managed::from_raw(pointer.as_ptr().cast()) }.ok()
 }
 

@@ -1,7 +1,9 @@
 //! Reads C structures into descriptors.
 //!
-//! Major versions other than 1, and memory that CUDA cannot reach, are errors. NULL strides are accepted from legacy
-//! tensors and from versions before 1.2, since older producers write them. A `byte_offset` is added to the pointer.
+//! Memory that CUDA cannot reach is an error. So is a managed tensor of another major version than 1. A bare `DLTensor`
+//! has no version: callers of [`descriptor`] check the version themselves. NULL strides are accepted from legacy
+//! tensors, from versions before 1.2, since older producers write them, and in tensors without dimensions. The
+//! descriptor's pointer includes `byte_offset`.
 #![allow(unsafe_code)]
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor};
@@ -11,7 +13,7 @@ use super::fields::{self, Fields};
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
 
-/// The fields of a managed tensor around its `DLTensor`.
+/// The version and the flags of a managed tensor.
 ///
 /// # Examples
 ///
@@ -41,8 +43,8 @@ impl Header {
     pub const LEGACY: Self = Self { version: None, flags: DlpackFlags::empty() };
 }
 
-/// Fails for a major version that this crate does not know. Make this check first: in a structure of another major
-/// version only the version field may be read.
+/// Fails unless the major version is 1. Make this check first: for a structure of another major version, only the
+/// version may be read and the deleter called.
 ///
 /// # Examples
 ///
@@ -79,7 +81,8 @@ pub fn check_version(version: DLPackVersion) -> Result<()> {
 /// # Safety
 ///
 /// - `managed` points to an initialised `DLManagedTensor` that stays alive during the call;
-/// - if `ndim` is positive, `shape` and `strides` are each NULL or point to `ndim` integers.
+/// - if `ndim` is positive, `shape` and `strides` are each NULL or point to `ndim` integers, which nothing changes
+///   during the call.
 pub unsafe fn legacy(managed: *const DLManagedTensor) -> Result<Descriptor> {
     // SAFETY: the caller promises that the structure is initialised and lives during the call.
     let tensor = unsafe { &(*managed).dl_tensor };
@@ -136,7 +139,7 @@ pub fn check_own(flags: DlpackFlags) -> Result<()> {
 pub unsafe fn versioned(
     managed: *const DLManagedTensorVersioned,
 ) -> Result<(Descriptor, DlpackFlags)> {
-    // SAFETY: every version of the structure begins with the version field.
+    // SAFETY: every version of the structure begins with the version field, which the caller promises is initialised.
     let version = unsafe { (*managed).version };
     check_version(version)?;
     // SAFETY: the major version is 1, so the structure has these fields; the caller promises that they are initialised.
@@ -148,7 +151,7 @@ pub unsafe fn versioned(
     Ok((array, flags))
 }
 
-/// Reads an owned managed tensor.
+/// Reads an owned versioned managed tensor. Fails for another major version than 1.
 ///
 /// # Examples
 ///
@@ -156,8 +159,8 @@ pub unsafe fn versioned(
 pub fn managed(managed: &Managed<DLManagedTensorVersioned>) -> Result<Descriptor> {
     check_version(managed.version())?;
     let header = Header { version: Some(managed.version()), flags: managed.flags() };
-    // SAFETY: the code that made the handle promised a valid tensor (`Managed::from_raw`), whose shape and strides hold
-    // `ndim` integers while it lives.
+    // SAFETY: the code that made the handle promised that shape and strides hold `ndim` integers, or are NULL, while
+    // the handle exists (`Managed::from_raw`).
     unsafe { descriptor(managed.tensor(), header) }
 }
 
@@ -175,11 +178,11 @@ pub fn context(managed: &Managed<DLManagedTensorVersioned>) -> usize {
 ///
 /// See [`dlpack`](crate::dlpack).
 pub fn managed_legacy(managed: &Managed<DLManagedTensor>) -> Result<Descriptor> {
-    // SAFETY: as above.
+    // SAFETY: as in `managed`.
     unsafe { descriptor(managed.tensor(), Header::LEGACY) }
 }
 
-/// Reads `tensor` into a descriptor.
+/// Reads `tensor` into a descriptor. Does not check the major version in `header`: call [`check_version`] first.
 ///
 /// # Examples
 ///
@@ -187,7 +190,8 @@ pub fn managed_legacy(managed: &Managed<DLManagedTensor>) -> Result<Descriptor> 
 ///
 /// # Safety
 ///
-/// If `ndim` is positive, `shape` and `strides` are each NULL or point to `ndim` integers.
+/// If `ndim` is positive, `shape` and `strides` are each NULL or point to `ndim` integers, which nothing changes during
+/// the call.
 pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor> {
     let mut array = Descriptor::EMPTY;
     // SAFETY: the caller promises that shape and strides are as `read_into` requires.
@@ -195,7 +199,7 @@ pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor
     Ok(array)
 }
 
-/// Reads `tensor` into `array`. After an error `array` is unusable.
+/// Reads `tensor` into `array`. Does not check the major version in `header`. After an error `array` is unusable.
 ///
 /// # Safety
 ///
@@ -211,7 +215,8 @@ pub(super) unsafe fn read_into(
     let padded = header.flags.contains(DlpackFlags::IS_SUBBYTE_TYPE_PADDED);
     let (on, of) = fields::named(device, dtype, padded)?;
     let ndim = fields::check_ndim(i64::from(tensor.ndim), of)?;
-    // SAFETY: the caller promises that the pointer is NULL or points to `ndim` integers.
+    // SAFETY: if `ndim` is positive, the caller promises that the pointer is NULL or points to `ndim` integers, and the
+    // slice is used only in this call.
     let Some(shape) = (unsafe { dims(tensor.shape, ndim) }) else {
         return Err(Error::new(Kind::NullShape, format!("NULL for {ndim} dimensions")));
     };
@@ -230,11 +235,11 @@ pub(super) unsafe fn read_into(
     said.put(array, on, of)
 }
 
-/// The `ndim` integers at `values`; `None` for NULL. Zero integers need no pointer.
+/// The `ndim` integers at `values`; `None` for NULL. If `ndim` is 0, the slice is empty, whatever `values` is.
 ///
 /// # Safety
 ///
-/// `values` is NULL or points to `ndim` integers.
+/// If `ndim` is positive, `values` is NULL or points to `ndim` integers, which stay valid and unchanged during `'a`.
 #[inline(always)]
 unsafe fn dims<'a>(values: *const i64, ndim: usize) -> Option<&'a [i64]> {
     if ndim == 0 {
@@ -243,7 +248,7 @@ unsafe fn dims<'a>(values: *const i64, ndim: usize) -> Option<&'a [i64]> {
     if values.is_null() {
         return None;
     }
-    // SAFETY: the pointer is not NULL, as checked above, and the caller promises that it points to `ndim` integers,
-    // aligned as C's `int64_t`. The tensor outlives the result, which is used only in `read_into`.
+    // SAFETY: `ndim` is positive and the pointer is not NULL, as checked above. So the caller promises that it points
+    // to `ndim` integers, which stay valid and unchanged during `'a`.
     Some(unsafe { std::slice::from_raw_parts(values, ndim) })
 }

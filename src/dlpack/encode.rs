@@ -1,7 +1,7 @@
 //! Makes managed tensors from descriptors. A managed tensor keeps the owner of its memory until its deleter is called.
 //!
-//! Strides are always explicit. `byte_offset` is 0 in every tensor that the bridge hands out. The bridge exports lanes
-//! as it imported them.
+//! Strides are always explicit. In the tensors of [`versioned`] and [`legacy`], `byte_offset` is 0. The element type
+//! keeps its lanes.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -16,7 +16,8 @@ use dlpark::{DlpackFlags, Managed, ManagedTensorBase, OpaqueContext};
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
 
-/// Makes a versioned managed tensor of DLPack 1.3. When the tensor is deleted, on any thread, `keep` is dropped.
+/// Makes a versioned managed tensor of DLPack 1.3. `keep` is dropped when the tensor is deleted, on whichever thread
+/// that happens, or at once if this fails.
 ///
 /// # Examples
 ///
@@ -28,7 +29,8 @@ pub fn versioned<C: OpaqueContext>(
     with_byte_offset(array, 0, keep)
 }
 
-/// Makes a legacy managed tensor. It has no flags, so this fails for read-only memory and for padded elements.
+/// Makes a legacy managed tensor. It has no flags, so this fails for read-only memory and for padded elements. `keep`
+/// is dropped when the tensor is deleted, on whichever thread that happens, or at once if this fails.
 ///
 /// # Examples
 ///
@@ -50,7 +52,8 @@ pub fn check_legacy(array: &Descriptor) -> Result<()> {
     check_padding(array, "asks for a legacy capsule")
 }
 
-/// Fails for padded elements, for a consumer whose structure cannot mark them.
+/// Fails for padded elements. Call this for a consumer whose structure cannot mark them. `consumer` completes the
+/// message "a consumer that ...".
 #[doc(hidden)]
 pub fn check_padding(array: &Descriptor, consumer: &str) -> Result<()> {
     if array.dtype().is_padded() {
@@ -60,8 +63,8 @@ pub fn check_padding(array: &Descriptor, consumer: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes a managed tensor of either kind as other producers do: its data pointer lies `byte_offset` bytes before the
-/// first element. The caller has checked what a legacy tensor cannot express.
+/// Makes a managed tensor, versioned or legacy, whose data pointer lies `byte_offset` bytes before the first element.
+/// For a NULL pointer the offset is 0. For a legacy tensor, the caller has made the checks of [`check_legacy`].
 #[doc(hidden)]
 pub fn with_byte_offset<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
@@ -71,8 +74,9 @@ pub fn with_byte_offset<M: ManagedTensorBase, C: OpaqueContext>(
     tensor(array, byte_offset, device(array), flags(array), keep)
 }
 
-/// Makes a managed tensor of either kind for a copy that was made for the consumer. `keep` owns the copy's memory. With
-/// `on_host` the copy is in host memory, otherwise on the array's device.
+/// Makes a managed tensor, versioned or legacy, for a copy that was made for the consumer. `array` describes the copy,
+/// and `keep` owns its memory. A versioned tensor is marked as a copy and never as read-only. With `on_host` the
+/// tensor's device is the CPU, otherwise the array's. For a legacy tensor, the caller has checked the padding.
 #[doc(hidden)]
 pub fn copied<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
@@ -82,8 +86,9 @@ pub fn copied<M: ManagedTensorBase, C: OpaqueContext>(
     tensor(array, 0, place(array, on_host), DlpackFlags::IS_COPIED, keep)
 }
 
-/// Makes a managed tensor of either kind for the array's own memory. With `on_host` the tensor's device is the CPU. The
-/// caller has checked what a legacy tensor cannot express.
+/// Makes a managed tensor, versioned or legacy, for the array's own memory. It is not marked as a copy. With `on_host`
+/// the tensor's device is the CPU, otherwise the array's. For a legacy tensor, the caller has made the checks of
+/// [`check_legacy`].
 #[doc(hidden)]
 pub fn shared<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
@@ -109,7 +114,7 @@ fn tensor<M: ManagedTensorBase, C: OpaqueContext>(
         .prepare_as::<M>()
         .map_err(|error| Error::new(Kind::ShapeOverflow, error.to_string()))?;
     let mut initialized = prepared.initialize(keep);
-    // For a NULL pointer, the byte offset is 0.
+    // Keep the offset at most the address, so that it is 0 for a NULL pointer.
     let byte_offset = byte_offset.min(array.ptr());
     initialized.set_data((array.ptr() - byte_offset) as *mut c_void);
     initialized.set_byte_offset(byte_offset);
@@ -121,23 +126,25 @@ fn tensor<M: ManagedTensorBase, C: OpaqueContext>(
         DlpackFlags::empty()
     };
     let flags = flags | padded;
-    // SAFETY: IS_SUBBYTE_TYPE_PADDED is set exactly if the descriptor says so. READ_ONLY is set if the descriptor says
-    // so, except by `copied`. Only `copied` sets IS_COPIED, and only the consumer has that memory. The other flags,
-    // which promise more, are never set.
+    // SAFETY: IS_SUBBYTE_TYPE_PADDED is set exactly if the descriptor says so. READ_ONLY is set exactly if the
+    // descriptor says so, except by `copied`, which never sets it. Only `copied` sets IS_COPIED, and only the consumer
+    // has that memory, so the consumer may write to it. There is no other flag.
     unsafe { initialized.set_flags_unchecked(flags) };
-    // SAFETY: pointer, device, dtype and flags are the descriptor's, and DLPack has the same invariants. `keep` owns
-    // the memory; shape and strides were copied into the allocation.
+    // SAFETY: the first element's address, the dtype, the shape and the strides are the descriptor's, and DLPack has
+    // the same invariants. The device is the descriptor's, or the CPU if the caller says so. The flags are right, as
+    // argued above. The caller passes the memory's owner as `keep`. Shape and strides were copied into the allocation.
     Ok(unsafe { initialized.finish() })
 }
 
-/// An owner that consists of one box. A managed tensor can keep this box directly, without another box around it.
+/// An owner that consists of at most one box. A managed tensor can keep this box directly, without another box around
+/// it.
 #[doc(hidden)]
 pub trait Boxed: Sized {
     /// The type in the box.
     type Inner: Send;
     /// The box, if the owner has one.
     fn into_box(self) -> Option<Box<Self::Inner>>;
-    /// Makes the owner from its box.
+    /// Makes the owner from the box that [`Boxed::into_box`] returned.
     fn of_box(inner: Box<Self::Inner>) -> Self;
 }
 
@@ -146,8 +153,8 @@ pub trait Boxed: Sized {
 #[derive(Debug)]
 pub struct Keep<B>(pub B);
 
-// SAFETY: the pointer comes from a box whose content is `Send`, or is NULL. Any thread may make the owner from it
-// again.
+// SAFETY: the pointer comes from a box whose content is `Send`, or is NULL. So `drop_raw` may be called on any thread:
+// it makes the owner from the box there, and drops the owner.
 unsafe impl<B: Boxed> OpaqueContext for Keep<B> {
     fn into_raw(self) -> *mut c_void {
         self.0.into_box().map_or(std::ptr::null_mut(), |inner| Box::into_raw(inner).cast())
@@ -155,7 +162,7 @@ unsafe impl<B: Boxed> OpaqueContext for Keep<B> {
 
     unsafe fn drop_raw(raw: *mut c_void) {
         if !raw.is_null() {
-            // SAFETY: `raw` came from `into_raw`, and the caller promises to drop it once.
+            // SAFETY: `raw` is not NULL, so it is the box that `into_raw` gave up. The caller promises to drop it once.
             drop(B::of_box(unsafe { Box::from_raw(raw.cast::<B::Inner>()) }));
         }
     }

@@ -1,8 +1,8 @@
 //! DLPack 1.3's C exchange API: the table behind `type(x).__dlpack_c_exchange_api__`.
 //!
-//! As a consumer, the bridge calls another library's [`ExchangeTable`]. As a producer, `exchange_producer!` puts a
-//! table on a class of the bridge, by dlpark. No function of the table synchronises: a tensor is ready on the stream
-//! that [`ExchangeTable::current_work_stream`] names at that moment.
+//! As a consumer, the bridge calls the functions of another library's [`ExchangeTable`]. As a producer, a class of the
+//! bridge has a table over dlpark's, which calls the class's [`Exchange`]. By DLPack's contract the functions do not
+//! synchronise: a tensor is ready on the stream that `current_work_stream` names when the tensor is exported.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
@@ -28,26 +28,27 @@ const NAME: &CStr = c"dlpack_exchange_api";
 /// How many tables of a chain the bridge looks at. Real chains are shorter, and a broken one may be a cycle.
 const MAX_CHAIN: usize = 16;
 
-/// Another library's table. It lives as long as the process (`dlpack.h`, `DLPackExchangeAPI`).
+/// A type's table, of major version 1. It lives as long as the process (`dlpack.h`, `DLPackExchangeAPI`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExchangeTable(NonNull<DLPackExchangeAPI>);
 
 // SAFETY: the table is constant and lives as long as the process (`dlpack.h`, "DLPackExchangeAPI"). Any thread that
-// holds the interpreter lock may call its functions, and each method here requires the lock.
+// holds the interpreter lock may call its functions, and each method here that calls one requires the lock.
 unsafe impl Send for ExchangeTable {}
 // SAFETY: as above.
 unsafe impl Sync for ExchangeTable {}
 
 impl ExchangeTable {
-    /// The table of the type `kind`, if the type has one of a known major version. The attribute belongs to the type,
-    /// so the caller may keep the answer for the type.
+    /// The table of the type `kind`; `None` if the type has none of major version 1. DLPack lets a consumer keep the
+    /// answer for each type. Fails if reading the attribute raises another exception than `AttributeError`.
     pub fn of(kind: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
         let attribute = match kind.getattr(intern!(kind.py(), "__dlpack_c_exchange_api__")) {
             Ok(attribute) => attribute,
             Err(error) if error.is_instance_of::<PyAttributeError>(kind.py()) => return Ok(None),
             Err(error) => return Err(error),
         };
-        // Drafts of version 1.2 stored an integer here. For such a type the bridge uses `__dlpack__`.
+        // Early forms of the exchange API had an integer in place of the capsule. A type without a capsule here counts
+        // as one without a table.
         let Ok(capsule) = attribute.cast::<PyCapsule>() else {
             return Ok(None);
         };
@@ -57,13 +58,13 @@ impl ExchangeTable {
         Ok(Self::known(pointer.cast()))
     }
 
-    /// The first table with a known major version in the chain that begins at `header`.
+    /// The first table of major version 1 in the chain that begins at `header`.
     fn known(header: NonNull<DLPackExchangeAPIHeader>) -> Option<Self> {
         let mut next = Some(header);
         for _ in 0..MAX_CHAIN {
             let table = next?;
-            // SAFETY: every table of the chain begins with this header, whose layout is the same in all versions, and
-            // lives as long as the process.
+            // SAFETY: every table of the chain lives as long as the process, and begins with this header, whose layout
+            // is the same in all versions (`dlpack.h`, "DLPackExchangeAPIHeader").
             let DLPackExchangeAPIHeader { version, prev_api } = unsafe { table.read() };
             if version.major == DLPACK_MAJOR_VERSION {
                 return Some(Self(table.cast()));
@@ -73,15 +74,16 @@ impl ExchangeTable {
         None
     }
 
-    /// Asks for a managed tensor of `x`. The table must be that of `x`'s type.
+    /// Asks for a managed tensor of `x`. The table must be that of `x`'s type. A tensor of another major version is
+    /// deleted, and is an error.
     #[inline(always)]
     pub fn import(self, x: &Bound<'_, PyAny>) -> PyResult<Imported> {
         // SAFETY: a table of major version 1 has this field.
         let call = unsafe { (*self.0.as_ptr()).managed_tensor_from_py_object_no_sync };
         let call = call.ok_or_else(|| missing("managed_tensor_from_py_object_no_sync"))?;
         let mut raw: *mut DLManagedTensorVersioned = ptr::null_mut();
-        // SAFETY: `x` is a live object of the table's type, the interpreter lock is held, and `raw` outlives the
-        // call.
+        // SAFETY: `x` is a live object, and callers pass one of the table's type. The interpreter lock is held, and
+        // `raw` outlives the call.
         let code = unsafe { call(x.as_ptr().cast(), &raw mut raw) };
         let failed = check(x.py(), code);
         let Some(tensor) = NonNull::new(raw).filter(|_| code == 0) else {
@@ -101,27 +103,30 @@ impl ExchangeTable {
         }
     }
 
-    /// A descriptor of `x` as it is now, read through the table of its type. The producer owns the memory. The
-    /// descriptor is valid as long as the caller holds `x` and runs no code of its library.
+    /// Describes `x` as it is now, without keeping its memory. The table must be that of `x`'s type. The memory is
+    /// valid as long as the caller holds `x` and runs no code of the library. A borrowed tensor has no flags, so the
+    /// descriptor never says that the memory is read-only. The outer error comes from the library or its table; the
+    /// inner error is the bridge's refusal of the tensor.
     pub fn borrow(self, x: &Bound<'_, PyAny>) -> PyResult<Result<Descriptor>> {
         // SAFETY: a table of major version 1 has this field.
         let call = unsafe { (*self.0.as_ptr()).dltensor_from_py_object_no_sync };
         let call = call.ok_or_else(|| missing("dltensor_from_py_object_no_sync"))?;
         let mut tensor = DLTensor::default();
-        // SAFETY: `x` is a live object of the table's type, the interpreter lock is held, and `tensor` outlives the
-        // call.
+        // SAFETY: `x` is a live object, and callers pass one of the table's type. The interpreter lock is held, and
+        // `tensor` outlives the call.
         let code = unsafe { call(x.as_ptr().cast(), &raw mut tensor) };
         check(x.py(), code)?;
-        // A library that has a table has DLPack 1.2 or later, in which strides are explicit.
+        // A borrowed tensor has no version either. Libraries with a table follow DLPack 1.2 or later, which requires
+        // explicit strides, so read the tensor as one of the newest version.
         let version = DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION };
         let header = Header { version: Some(version), flags: DlpackFlags::empty() };
-        // SAFETY: the producer filled the tensor. By contract its shape and strides hold `ndim` integers until the
-        // producer runs again, which is after this read.
+        // SAFETY: the producer filled the tensor. By contract its shape and strides hold `ndim` integers, or are NULL
+        // if `ndim` is 0, until the producer runs again, which is after this read.
         Ok(unsafe { descriptor(&tensor, header) })
     }
 
-    /// Makes the library's array from `managed`. Its function owns `managed` once it is called, even if it fails. If
-    /// the table lacks the function, `managed` is deleted here.
+    /// Makes an array of the table's library from `managed`. The library's function owns `managed` once it is called,
+    /// even if the function fails. If the table lacks the function, `managed` is deleted here.
     pub fn give(
         self,
         py: Python<'_>,
@@ -135,20 +140,21 @@ impl ExchangeTable {
         // is stolen"). The interpreter lock is held, and `made` outlives the call.
         let code = unsafe { call(managed.into_raw(), &raw mut made) };
         check(py, code)?;
-        // SAFETY: the result is a new reference, or NULL after a failure.
+        // SAFETY: the function has succeeded, so it stored a new reference. `made` is NULL if the function stored none.
         let made = unsafe { Bound::from_owned_ptr_or_opt(py, made.cast()) };
         made.ok_or_else(|| broken("a NULL object"))
     }
 
-    /// The driver handle of the library's current stream on `device` (0 is the legacy default stream).
+    /// The driver handle of the library's current stream on the GPU `device.id`, whatever the kind of memory. 0 is the
+    /// legacy default stream.
     #[inline(always)]
     pub fn current_work_stream(self, py: Python<'_>, device: Device) -> PyResult<u64> {
         // SAFETY: a table of major version 1 has this field.
         let call = unsafe { (*self.0.as_ptr()).current_work_stream };
         let call = call.ok_or_else(|| missing("current_work_stream"))?;
         let mut stream: *mut c_void = ptr::null_mut();
-        // Always ask for this device type: libraries know no other, and CUDA streams also work on managed and pinned
-        // memory.
+        // Always ask for this device type: a library may know no other with CUDA streams, and these also work on
+        // managed and pinned memory.
         let kind = DLDeviceType::CUDA;
         // SAFETY: the interpreter lock is held, and `stream` outlives the call.
         let code = unsafe { call(kind, device.id, &raw mut stream) };
@@ -157,7 +163,8 @@ impl ExchangeTable {
     }
 }
 
-/// A managed tensor that a library handed out through its table.
+/// An owned managed tensor of major version 1 from the exchange API: from a library's table, or passed to the bridge's
+/// table.
 #[allow(missing_debug_implementations, reason = "dlpark's handle has none")]
 pub struct Imported(pub Managed<DLManagedTensorVersioned>);
 
@@ -169,11 +176,12 @@ impl Imported {
         Ok(array)
     }
 
-    /// Reads the tensor into `array`.
+    /// Reads the tensor into `array`. After an error `array` is unusable.
     #[inline(always)]
     pub(crate) fn read_into(&self, array: &mut Descriptor) -> Result<()> {
         let header = Header { version: Some(self.0.version()), flags: self.0.flags() };
-        // SAFETY: by the producer's contract shape and strides hold `ndim` integers while the tensor lives.
+        // SAFETY: the code that made the handle promised that shape and strides hold `ndim` integers, or are NULL,
+        // while the handle exists (`Managed::from_raw`).
         unsafe { read_into(array, self.0.tensor(), header) }
     }
 }
@@ -198,17 +206,20 @@ fn check(py: Python<'_>, code: i32) -> PyResult<()> {
 
 /// What a class must implement to be a producer of the exchange API.
 pub trait Exchange: PyClass {
-    /// Exports the object as a managed tensor that is ready on the stream that [`Exchange::work_stream`] returns.
+    /// Exports the object as a managed tensor. Consumers take the tensor as ready on the stream that
+    /// [`Exchange::work_stream`] returns for its device.
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>>;
 
-    /// Lends a descriptor of the object's array. The array is ready on the stream that [`Exchange::work_stream`]
-    /// returns. The descriptor must not move while the object lives.
+    /// Lends a descriptor of the object's array. Consumers take the array as ready on the stream that
+    /// [`Exchange::work_stream`] returns for its device. While the object lives, the descriptor must neither move nor
+    /// change.
     fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor>;
 
-    /// The driver handle of the stream on which exports are ready.
+    /// The driver handle of the stream that the table names as the current work stream of `device`.
     fn work_stream(py: Python<'_>, device: Device) -> PyResult<u64>;
 
-    /// A new object of the class that owns `managed`.
+    /// Makes an object of the class, which owns `managed`. `array` describes the tensor. If this fails, `managed` is
+    /// deleted.
     fn import(
         py: Python<'_>,
         managed: Managed<DLManagedTensorVersioned>,
@@ -216,7 +227,8 @@ pub trait Exchange: PyClass {
     ) -> PyResult<Py<Self>>;
 }
 
-/// Checks `managed` and makes an object of it, for `exchange_producer!`.
+/// Reads `managed` and makes an object of the class `T` from it, for `exchange_producer!`. If this fails, `managed` is
+/// deleted.
 pub fn import_managed<T: Exchange>(
     py: Python<'_>,
     managed: Managed<DLManagedTensorVersioned>,
@@ -227,7 +239,8 @@ pub fn import_managed<T: Exchange>(
     T::import(py, managed, array)
 }
 
-/// The stream that `exchange_producer!` reports. NULL for CPU memory, which has no stream.
+/// The work stream of `device`, for `exchange_producer!`: that of [`Exchange::work_stream`], or NULL for the CPU, which
+/// has no stream. Fails for memory of another accelerator, and for a negative device id.
 pub fn work_stream<T: Exchange>(py: Python<'_>, device: DLDevice) -> PyResult<*mut c_void> {
     match Device::from_dlpack(device.device_type.0, device.device_id) {
         Ok(device) => T::work_stream(py, device).map(|stream| stream as *mut c_void),
@@ -236,12 +249,14 @@ pub fn work_stream<T: Exchange>(py: Python<'_>, device: DLDevice) -> PyResult<*m
     }
 }
 
-/// Makes a class that implements [`Exchange`] a producer for dlpark's table.
+/// Implements dlpark's `DlpackExchangeProducer` for a class that implements [`Exchange`]. `install_table!` puts the
+/// table on the class.
 macro_rules! exchange_producer {
     ($class:ty) => {
-        // SAFETY: `borrow` returns a descriptor inside the frozen object, so its pointers stay valid while the object
-        // lives. Managed tensors come from `encode`, which follows DLPack's ownership rules. The stream is the legacy
-        // default stream, which is never destroyed.
+        // SAFETY: `borrow` returns a descriptor that the frozen object owns and never changes, so the pointers to shape
+        // and strides stay valid while the object lives. An object for which `borrow` succeeds holds its memory.
+        // Managed tensors come from `encode`, which follows DLPack's ownership rules. The stream is the legacy default
+        // stream, which is never destroyed, or the current stream of the simulated library.
         #[allow(unsafe_code)]
         unsafe impl dlpark::python::DlpackExchangeProducer for $class {
             const HAS_DLTENSOR_VIEW: bool = true;

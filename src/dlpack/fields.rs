@@ -6,7 +6,7 @@ use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::layout::{Layout, MAX_NDIM};
 
-/// The fields of a `DLTensor` and of the managed tensor around it.
+/// The fields of a `DLTensor`, with the version and two flags of the managed tensor around it.
 ///
 /// # Examples
 ///
@@ -57,11 +57,11 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Checks the fields.
+    /// Checks the fields, and makes a descriptor of them.
     ///
     /// # Errors
     ///
-    /// The malformed field, such as a major version other than 1, memory that CUDA cannot reach, strides that leave the
+    /// A malformed field, such as a major version other than 1, memory that CUDA cannot reach, strides that leave the
     /// address space, or an unexpected NULL.
     ///
     /// # Examples
@@ -78,8 +78,8 @@ impl<'a> Fields<'a> {
         Ok(array)
     }
 
-    /// Reads the tensor into `array`, after its major version and its number of dimensions were checked. After an error
-    /// `array` is unusable.
+    /// Writes the array that the fields describe to `array`. The caller has checked the number of dimensions, and made
+    /// `device` and `dtype` from the fields. The major version is not checked here. After an error `array` is unusable.
     #[inline(always)]
     pub(super) fn put(&self, array: &mut Descriptor, device: Device, dtype: Dtype) -> Result<()> {
         if self.strides.is_none() && self.version.is_some_and(|(_, minor)| minor >= 2) {
@@ -108,7 +108,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The device and the element type for DLPack's numbers.
+/// Converts DLPack's device, data type and padding flag. Fails for memory that CUDA cannot reach, a negative device id,
+/// 0 bits or 0 lanes.
 #[inline(always)]
 pub(super) fn named(
     (kind, id): (u32, i32),
@@ -119,7 +120,7 @@ pub(super) fn named(
     Ok((device, Dtype::of_dlpack(code, bits, lanes)?.with_padding(padded)))
 }
 
-/// Fails for a major version that this crate does not know.
+/// Fails unless `major` is `MAJOR`.
 #[inline(always)]
 pub(super) fn check_major(major: u32, minor: u32) -> Result<()> {
     if major == MAJOR {

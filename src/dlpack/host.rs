@@ -1,4 +1,4 @@
-//! Tensors in host memory. The bridge decodes them like tensors on a GPU, and copies them on the CPU.
+//! Tensors in host memory, decoded like tensors on a GPU. The CPU makes compact copies of them.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -21,9 +21,9 @@ use crate::error::{Error, Kind, Result};
 /// An array in host memory, with its owner.
 #[derive(Debug, Clone)]
 pub struct HostTensor {
-    /// The array in host memory. Ignore the descriptor's device.
+    /// The array in host memory. Ignore the descriptor's device, which is a placeholder.
     pub array: Descriptor,
-    /// Whether the tensor's structure can say that it is read-only. A legacy structure cannot.
+    /// Whether `array.readonly()` is known. A legacy structure cannot say that its tensor is read-only.
     pub says_readonly: bool,
     _memory: Arc<dyn fmt::Debug + Send + Sync>,
 }
@@ -40,8 +40,8 @@ impl fmt::Debug for Managed {
 }
 
 impl HostTensor {
-    /// Consumes `capsule`. If the tensor's version or device is refused, fails and leaves the capsule as it is. If a
-    /// later check fails, the tensor is deleted.
+    /// Consumes `capsule`, after all checks: a capsule that is refused stays as it was. Refuses what [`Self::of`]
+    /// refuses, capsules without a tensor, and consumed capsules.
     pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
         match capsule::read(capsule) {
             Ok(Held { array, .. }) => {
@@ -58,7 +58,8 @@ impl HostTensor {
         }
     }
 
-    /// Reads an owned tensor. Fails for a tensor whose device is not the CPU, and for one that is marked as a copy.
+    /// Takes over an owned tensor. Fails, and deletes the tensor, if its device is not the CPU, if it is marked as a
+    /// copy, or if [`decode`] refuses its version or another field.
     pub fn of(managed: ImportedDlpack) -> Result<Self> {
         let (tensor, header) = match &managed {
             // SAFETY: the structure is initialised (`Managed::from_raw`), and lives as long as `managed`.
@@ -66,7 +67,8 @@ impl HostTensor {
             ImportedDlpack::Versioned(managed) => {
                 decode::check_version(managed.version())?;
                 let header = Header { version: Some(managed.version()), flags: managed.flags() };
-                // SAFETY: as above. The version was checked above, so these fields exist.
+                // SAFETY: the structure is initialised and lives as long as `managed`, as above. `check_version` has
+                // accepted its version, so it has the field.
                 (unsafe { *managed.tensor() }, header)
             }
         };
@@ -77,8 +79,9 @@ impl HostTensor {
         Ok(Self { array, says_readonly, _memory: Arc::new(Managed { _tensor: managed }) })
     }
 
-    /// Returns the elements' bytes without gaps, in pageable memory: the tensor's own memory if it is contiguous and
-    /// `is_pageable`, else a copy. `None` if there are no elements.
+    /// Returns the elements' bytes, C-contiguous and in pageable memory. `is_pageable` says whether the tensor's own
+    /// memory is pageable: if it is, and the tensor is C-contiguous, returns that memory, else a copy. `None` if there
+    /// are no elements.
     pub fn compact(&self, is_pageable: bool) -> Result<Option<Arc<HostMemory>>> {
         let Some(plan) = buffer::plan(&self.array)? else { return Ok(None) };
         if !is_pageable || !self.array.layout().is_contiguous() {
@@ -88,8 +91,8 @@ impl HostTensor {
         let start = NonNull::new(self.array.ptr() as *mut u8);
         let start = start.ok_or_else(|| Error::new(Kind::NullData, "a NULL pointer"))?;
         // SAFETY: the tensor is contiguous, so its bytes begin at its first element, and the clone keeps them alive.
-        // The Python caller asked for a copy, and must keep other code from accessing the host array until the copy is
-        // done.
+        // The Python caller asked for a copy on the GPU, and must keep other code from accessing the host array until
+        // that call returns.
         let memory = unsafe { HostMemory::kept(start, length, Box::new(self.clone())) };
         Ok(Some(Arc::new(memory)))
     }
@@ -105,7 +108,7 @@ impl HostTensor {
         Ok(Self { array, says_readonly: true, _memory: Arc::new(memory) })
     }
 
-    /// Copies the bytes side by side, as `plan` says.
+    /// A C-contiguous copy of the elements in new memory, made by `plan`.
     fn copied(&self, plan: &CopyPlan) -> Result<HostMemory> {
         let bytes = self.array.nbytes();
         let none = || Error::new(Kind::HostMemory, format!("{bytes} bytes"));
@@ -113,7 +116,7 @@ impl HostTensor {
         plan.take(|block, from, to| {
             let source = self.array.ptr().wrapping_add_signed(from);
             // SAFETY: each block of the plan lies inside the array, whose memory `_memory` keeps alive. The Python
-            // caller keeps other code from writing to it, as in `compact`.
+            // caller asked for a copy, and must keep other code from writing to the array meanwhile.
             let taken = unsafe { memory.take_in(block, source, to.unsigned_abs()) };
             taken.ok_or_else(none)
         })?;
@@ -124,7 +127,8 @@ impl HostTensor {
     }
 }
 
-/// Reads a tensor in host memory that is not marked as a copy.
+/// Reads a tensor in host memory. Fails for a tensor whose device is not the CPU, and for one that is marked as a copy.
+/// The descriptor's device is a placeholder.
 ///
 /// # Safety
 ///

@@ -1,7 +1,8 @@
 //! DLPack 1.3: a tensor's fields, and with the feature `dlpack` managed tensors by dlpark.
 //!
-//! [`Fields`] holds a tensor's values. [`Fields::decode`] checks them, and [`Fields::of`] makes them. They need no
-//! feature, no Python and no driver, and fit any declaration of `DLTensor`. The specification is
+//! [`Fields`] holds the fields of a tensor as plain values. [`Fields::decode`] checks the fields and makes a
+//! [`Descriptor`](crate::Descriptor). [`Fields::of`] makes the fields for a descriptor. `Fields` needs no feature, no
+//! Python and no driver, and fits any declaration of `DLTensor`. The specification is
 //! [`dlpack.h`](https://dmlc.github.io/dlpack/latest/c_api.html) and its [Python
 //! page](https://dmlc.github.io/dlpack/latest/python_spec.html).
 //!
@@ -48,7 +49,7 @@
 //! let owner = Box::new("what keeps the memory, and is dropped with the tensor");
 //! let tensor = encode::versioned(&array, owner)?.into_raw(); // a `DLManagedTensorVersioned *` for C
 //!
-//! // SAFETY: the tensor that was given up above.
+//! // SAFETY: `tensor` came from `into_raw` above, and nothing else uses or deletes it.
 //! let taken = unsafe { Managed::from_raw(tensor) }.unwrap();
 //! assert_eq!(decode::managed(&taken)?, array);
 //! assert!(encode::legacy(&array, Box::new(())).is_err(), "it could not say that it is read-only");

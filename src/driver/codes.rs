@@ -1,4 +1,5 @@
-//! The driver's error codes, by CUDA's names.
+//! Error codes of CUDA's driver. Each constant has CUDA's name without the prefix `CUDA_ERROR_`. Not all of the
+//! driver's codes are here.
 
 #[cfg(feature = "cudarc-sys")]
 use cudarc::driver::sys::CUresult;
@@ -14,7 +15,7 @@ macro_rules! codes {
             const _: () = assert!($name == CUresult::$cudas as u32);
         )+
 
-        /// All error codes that this module names, with their names.
+        /// The error codes of this module, with CUDA's names. `SUCCESS` is not among them.
         pub const ALL: &[(u32, &str)] = &[$(($name, stringify!($cudas)),)+];
     };
 }
@@ -64,17 +65,17 @@ codes! {
 
 const _: () = assert!(INVALID_HANDLE == crate::error::INVALID_HANDLE);
 
-/// CUDA's name for `code`; `CUDA_ERROR_UNKNOWN` if this module does not name it.
+/// CUDA's name for the error code `code`; `CUDA_ERROR_UNKNOWN` if [`ALL`] lacks the code.
 pub fn name(code: u32) -> &'static str {
     ALL.iter().find(|(known, _)| *known == code).map_or("CUDA_ERROR_UNKNOWN", |(_, name)| name)
 }
 
-/// The code with CUDA's name `name`.
+/// The error code that CUDA names `name`; `None` if [`ALL`] lacks the name.
 pub fn code(name: &str) -> Option<u32> {
     ALL.iter().find(|(_, known)| *known == name).map(|(code, _)| *code)
 }
 
-/// The driver's code in `error`; [`UNKNOWN`] if no driver call failed.
+/// The driver's code in `error`; [`UNKNOWN`] if `error` has none.
 pub(super) fn of(error: &Error) -> u32 {
     error.driver_code().map_or(UNKNOWN, |driver| driver.code)
 }
@@ -91,16 +92,17 @@ pub fn is_gone(error: &Error) -> bool {
     matches!(code, Some(CONTEXT_IS_DESTROYED | INVALID_CONTEXT))
 }
 
-/// Whether a call failed because the machine has no such device.
+/// Whether a call failed because the machine has no device with the given ordinal. False if the machine has no driver
+/// or no device at all: such an error is of kind `DriverMissing`.
 pub fn is_missing_device(error: &Error) -> bool {
     let code = error.driver_code().map(|failed| failed.code);
     error.kind() == Kind::DeviceOrdinal || code == Some(INVALID_DEVICE)
 }
 
-/// Whether trying again is useless after this failure: there is no driver or no such device, or the context or a handle
-/// is destroyed or broken.
+/// Whether trying again is useless: `error` is of kind `DriverMissing`, or has a driver's code that is in `FINAL`.
 pub fn is_final(error: &Error) -> bool {
-    /// Among them the errors of failed kernels. They are sticky: every later call in the context returns them.
+    /// They include the errors of failed kernels, such as `ILLEGAL_ADDRESS`. After such an error all further CUDA work
+    /// of the process returns the same error (CUDA driver API, `CUresult`).
     const FINAL: [u32; 18] = [
         NOT_INITIALIZED,
         DEINITIALIZED,

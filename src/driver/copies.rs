@@ -15,26 +15,26 @@ pub enum CopyRoute<'a> {
     Device,
     /// From the memory of one device to that of another.
     Peer {
-        /// The context of the source's device.
+        /// The context of the source memory; the primary context of its device if the driver names none.
         from: Context,
-        /// The context of the target's device.
+        /// The context in which the target was allocated.
         to: Context,
     },
     /// Into this host memory.
     Host(&'a Arc<HostMemory>),
-    /// From this host memory, one run of bytes. If the memory is pageable, the driver has read all of them when the
-    /// call returns.
+    /// From this host memory. The block must be a single row. If the memory is pageable, the driver has read the row
+    /// when the call returns.
     FromHost(&'a Arc<HostMemory>),
 }
 
 /// One block to copy.
 #[derive(Debug, Clone, Copy)]
 pub struct Transfer<'a> {
-    /// The address of the first byte.
+    /// The address of the block's first byte in the source.
     pub source: u64,
-    /// The address that receives the first byte.
+    /// The address to which the block's first byte is copied.
     pub target: u64,
-    /// The rows to copy.
+    /// The block's size, and its pitches in the source and the target.
     pub block: Block,
     /// The kinds of memory of the source and the target.
     pub route: CopyRoute<'a>,
@@ -55,7 +55,7 @@ pub enum CopyCall {
     Rows,
     /// `cuMemcpy3DAsync`.
     Planes,
-    /// `cuMemcpy3DPeerAsync`. It copies rows as well, since no call copies only rows between devices.
+    /// `cuMemcpy3DPeerAsync`, also for the rows of a single plane: CUDA has no `cuMemcpy2DPeerAsync`.
     PeerPlanes,
 }
 

@@ -18,7 +18,8 @@ use crate::error::{Error, Kind, Result};
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// A process, distinguished from the processes that it was forked from.
+/// A process, distinguished from the processes that it was forked from. Two children of one process may compare
+/// equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process(u32);
 
@@ -54,7 +55,7 @@ pub(super) fn forked() -> Error {
     Error::new(Kind::Forked, "a fork of the process that uses the device")
 }
 
-/// Counts forks of this process from now on. Further calls change nothing.
+/// From now on, each fork increases the number of the child's [`Process`]. Further calls change nothing.
 #[cfg(unix)]
 pub fn watch() {
     static WATCHED: std::sync::Once = std::sync::Once::new();

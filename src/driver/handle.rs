@@ -13,19 +13,20 @@ use crate::error::{Error, Kind, Result};
 /// A call that may block. It runs without the interpreter's lock.
 pub type BlockingCall<'a> = &'a mut (dyn FnMut() + Send);
 
-/// The driver that a view was made on. Later waits for the view use the same driver.
+/// The driver that a view or an array was made on. Later calls for the view or the array use the same driver.
 #[derive(Debug, Clone)]
 pub enum Handle {
     /// The machine's CUDA driver.
     Cuda,
-    /// A simulated driver.
+    /// A simulated driver of this library.
     Simulated(Arc<Simulated>),
     /// A simulated driver that another library of this process lends.
     Borrowed(Arc<BorrowedDevice>),
 }
 
 impl Handle {
-    /// The driver itself. Fails if the machine has none, or in a forked child of the process that used the driver.
+    /// The driver itself. Fails for CUDA's driver if none was found. Fails in a forked child of the process that found
+    /// CUDA's driver, made the simulated driver, or borrowed it.
     pub fn get(&self) -> Result<&dyn Driver> {
         match self {
             Self::Cuda => Cuda::get().map(|cuda| cuda as &dyn Driver),
@@ -64,9 +65,9 @@ impl Handle {
         }
     }
 
-    /// For CUDA's driver, retains the primary context of a GPU inside `detach`, unless the bridge did so before. This
-    /// may create the context, which takes a while. An error is ignored here, since the call that needs the context
-    /// fails with it again.
+    /// For CUDA's driver, retains the primary context of a GPU inside `detach`, unless the bridge retains it already.
+    /// This may create the context, which takes a while. An error is ignored here, since the call that needs the
+    /// context fails with it again. For a simulated driver, does nothing.
     pub fn open(&self, ordinal: i32, detach: impl FnOnce(BlockingCall<'_>)) {
         if let (Self::Cuda, Ok(cuda)) = (self, Cuda::get())
             && !cuda.is_open(ordinal)
@@ -75,7 +76,8 @@ impl Handle {
         }
     }
 
-    /// What the driver knows about an address. Fails if the memory is not CUDA's.
+    /// What the driver knows about an address. Fails if CUDA does not know the address: it knows device, managed and
+    /// pinned memory.
     pub fn locate(&self, pointer: u64) -> Result<PointerAttributes> {
         self.get()?.pointer(pointer)?.ok_or_else(|| {
             Error::new(Kind::HostPointer, format!("{pointer:#x}, which CUDA does not know"))
@@ -85,8 +87,9 @@ impl Handle {
 
 /// The simulated drivers in place of CUDA's.
 struct StandIns {
-    /// 0, or one more than the number of the process that made the installed simulated driver. In a forked child of
-    /// that process, calls fail by this number alone, since the locks may stay locked for ever.
+    /// 0 if no simulated driver is installed, else one more than the number of the process that made the installed one.
+    /// In a forked child of that process, [`current`] fails by this number before it takes a lock, since the lock may
+    /// stay locked for ever.
     simulating: AtomicU64,
     simulated: Mutex<Option<Arc<Simulated>>>,
     /// Whether `borrowed` holds a driver.
@@ -103,7 +106,8 @@ static STAND_INS: StandIns = StandIns {
 
 /// The driver for new views: the installed simulated one, else a borrowed one, else CUDA's.
 ///
-/// Fails in a forked child of the process that made the installed driver, or that found CUDA's driver.
+/// For the installed one, fails in a forked child of the process that made it. For CUDA's, fails in a forked child of
+/// the process that found it. A borrowed one is returned in a forked child too: there [`Handle::get`] fails.
 pub fn current() -> Result<Handle> {
     match STAND_INS
         .simulating
@@ -126,7 +130,8 @@ pub fn current() -> Result<Handle> {
     }
 }
 
-/// The driver for new views. `detach` runs the search for CUDA's driver, which may take a second on first use.
+/// Returns the driver for new views, like [`current`]. If that is CUDA's and it was not searched for yet, `detach` runs
+/// the search, which may take a second. A failed search is no error here: [`Handle::get`] returns the error.
 pub fn prepared(detach: impl FnOnce(BlockingCall<'_>)) -> Result<Handle> {
     let driver = current()?;
     if matches!(driver, Handle::Cuda) && !Cuda::is_probed() {
@@ -135,7 +140,8 @@ pub fn prepared(detach: impl FnOnce(BlockingCall<'_>)) -> Result<Handle> {
     Ok(driver)
 }
 
-/// Makes `simulated` this process's driver, or restores CUDA's. Returns the previous one.
+/// Installs `simulated` as the driver for new views; `None` removes the installed one. Returns the driver that was
+/// installed before.
 pub fn install(simulated: Option<Arc<Simulated>>) -> Option<Arc<Simulated>> {
     let mut installed = STAND_INS.simulated.lock().unwrap_or_else(PoisonError::into_inner);
     let by = simulated.as_ref().map_or(0, |machine| u64::from(machine.process().number()) + 1);
@@ -143,8 +149,8 @@ pub fn install(simulated: Option<Arc<Simulated>>) -> Option<Arc<Simulated>> {
     std::mem::replace(&mut *installed, simulated)
 }
 
-/// Uses another library's simulated device for new arrays in this library, or stops using it. If the same device is in
-/// use already, nothing changes.
+/// Makes another library's simulated device the driver for new views while no simulated driver of this library is
+/// installed; `None` ends this. If the same device is borrowed already, nothing changes.
 pub fn borrow(borrowed: Option<BorrowedDevice>) {
     if borrowed.is_none() && !STAND_INS.borrowing.load(Ordering::Acquire) {
         return;

@@ -1,7 +1,7 @@
-//! Blocks of host memory, used by address: for copies on the CPU, and as the simulated device's memory.
+//! Blocks of host memory, used by address: for copies from and to the host, and as the simulated device's memory.
 //!
-//! The bridge hands out the addresses of these blocks, and other code may write there at any time, as a device may. So
-//! the bridge never makes a Rust reference to the bytes, and only copies them.
+//! The bridge hands out the addresses of these blocks, and a device or other code may write there. So the bridge never
+//! makes a Rust reference to the bytes: it copies and fills them by raw pointers.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -14,7 +14,7 @@ use crate::copy::Block;
 /// `DLTensor::data`).
 pub const ALIGNMENT: usize = 256;
 
-/// A block of memory. It does not move until it is dropped.
+/// A block of host memory. The block stays at its address until this value is dropped.
 #[derive(Debug)]
 pub struct HostMemory {
     start: NonNull<u8>,
@@ -30,15 +30,15 @@ enum HostOwner {
 }
 
 // SAFETY: this value or its owner, which is `Send`, owns the block. The block is tied to no thread, and this value
-// reads and writes it only by the copies below.
+// accesses it only by the raw copies and fills below.
 unsafe impl Send for HostMemory {}
 
-// SAFETY: as above. No reference into the block exists. Users of the memory must order copies of the same bytes, as on
-// a device.
+// SAFETY: the methods make no reference into the block, and change none of the fields. They copy and fill by raw
+// pointers, and users of the memory must order accesses to the same bytes, as on a device.
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// `length` uninitialised bytes, at least one byte; `None` if memory is exhausted.
+    /// A block of `length` uninitialised bytes; of one byte if `length` is 0. `None` if memory is exhausted.
     pub fn new(length: usize) -> Option<Self> {
         let layout = Layout::from_size_align(length.max(1), ALIGNMENT).ok()?;
         // SAFETY: the line above makes the layout's size at least 1, as `alloc` requires.
@@ -46,12 +46,12 @@ impl HostMemory {
         Some(Self { start, length: layout.size(), owner: HostOwner::Here(layout) })
     }
 
-    /// `length` bytes of another owner, beginning at `start`.
+    /// The `length` bytes at `start`, which belong to `owner`. This value keeps `owner`.
     ///
     /// # Safety
     ///
-    /// The bytes stay there until `owner` is dropped. Other code of this process accesses them by copies like the ones
-    /// made here, or while none of these runs.
+    /// The bytes stay mapped at `start` until `owner` is dropped. While a method of this value accesses the bytes,
+    /// other code of this process accesses them only by raw copies, not through Rust references.
     pub unsafe fn kept(
         start: NonNull<u8>,
         length: usize,
@@ -60,7 +60,7 @@ impl HostMemory {
         Self { start, length, owner: HostOwner::Other { _owner: owner } }
     }
 
-    /// `length` bytes, each `pattern`; `None` if memory is exhausted.
+    /// A block of `length` bytes, each `pattern`; of one byte if `length` is 0. `None` if memory is exhausted.
     pub fn filled(length: usize, pattern: u8) -> Option<Self> {
         let memory = Self::new(length)?;
         memory.fill(0, memory.length, pattern)?;
@@ -73,14 +73,14 @@ impl HostMemory {
         self.start.as_ptr().expose_provenance() as u64
     }
 
-    /// Copies out `length` bytes from `offset` on. They must hold values: the block was `filled`, or belongs to
-    /// another owner. `None` if they reach past the end.
+    /// Copies out `length` bytes from `offset` on. `None` if they reach past the end. The bytes must be initialised:
+    /// those of a block from [`new`](Self::new) are not before something is copied there.
     pub(crate) fn read(&self, offset: usize, length: usize) -> Option<Vec<u8>> {
         let from = self.at(offset, length)?;
         let mut bytes = vec![0; length];
         // SAFETY: `at` checked that the `length` bytes lie inside the block, which stays mapped as long as `self`
-        // lives. Only `filled` blocks and other owners' arrays are read. `bytes` is new and just as long, so the two
-        // cannot overlap.
+        // lives. The callers read a `filled` block, another owner's, or a block from `new` after the calls that copy a
+        // whole array into it have succeeded. `bytes` is new and just as long, so the two cannot overlap.
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), length) };
         Some(bytes)
     }
@@ -94,7 +94,8 @@ impl HostMemory {
         Some(())
     }
 
-    /// Copies `block` from address `source` to `offset`. `None` if that reaches past the end.
+    /// Copies `block` from address `source` to `offset`. `None` if a row reaches past the end: the rows before it are
+    /// copied.
     ///
     /// # Safety
     ///
@@ -105,14 +106,14 @@ impl HostMemory {
             let to = self.at(usize::try_from(offset.checked_add(to)?).ok()?, width)?;
             let from = source.wrapping_add(from) as *const u8;
             // SAFETY: the caller promises that the rows at `source` are mapped and hold values. `at` checked that
-            // `width` bytes lie inside the block, to which no reference exists.
+            // `width` bytes from `to` on lie inside the block, to which no reference exists. `copy` allows overlap.
             unsafe { std::ptr::copy(from, to, width) };
         }
         Some(())
     }
 
-    /// Copies `block` within this memory, from offset `source` to offset `target`. `None` if that reaches past the
-    /// end.
+    /// Copies `block` within this memory, from offset `source` to offset `target`. `None` if a row reaches past the
+    /// end: the rows before it are copied.
     pub fn repeat(&self, block: Block, source: u64, target: u64) -> Option<()> {
         let width = usize::try_from(block.width).ok()?;
         let at =
@@ -120,7 +121,7 @@ impl HostMemory {
         for (from, to) in block.offsets() {
             let (from, to) = (at(source, from)?, at(target, to)?);
             // SAFETY: `at` checked that `width` bytes from both offsets lie inside the block, to which no reference
-            // exists.
+            // exists. `copy` allows overlap, and uninitialised bytes.
             unsafe { std::ptr::copy(from, to, width) };
         }
         Some(())

@@ -1,8 +1,8 @@
 //! The driver calls that share memory and events with other processes of the machine.
 //!
-//! CUDA has two ways: handles of `cuMemAlloc` allocations, and memory pools exported as file descriptors ([Interprocess
-//! Communication], [Stream-Ordered Memory Allocator]). With both, the exporter must keep the memory until each importer
-//! has closed it. The callers of these methods see to that.
+//! The bridge shares memory in two ways: by the handle of a `cuMemAlloc` allocation ([Interprocess Communication]), or
+//! by a memory pool that is exported as a file descriptor ([Stream-Ordered Memory Allocator]). In both ways the
+//! exporter must keep the memory until each importer has closed or freed it. The callers of these methods see to that.
 //!
 //! [Interprocess Communication]: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#interprocess-communication
 //! [Stream-Ordered Memory Allocator]: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#interprocess-communication-support
@@ -13,7 +13,7 @@ use crate::device::Context;
 use crate::error::Result;
 use crate::stream::Alive;
 
-/// The driver's name for memory or an event in another process. Only the driver reads these bytes.
+/// The bytes by which another process opens memory or an event. Only the driver knows what they mean.
 pub type Name = [u8; 64];
 
 /// How an allocation can be shared.
@@ -23,25 +23,26 @@ pub struct Allocation {
     pub range: (u64, u64),
     /// Whether [`Ipc::name_memory`] accepts the allocation.
     pub is_legacy: bool,
-    /// The allocation's memory pool, if it has one. [`Ipc::export_pool`] shows whether the pool can be exported.
+    /// The allocation's memory pool, if it has one. [`Ipc::export_pool`] fails if the pool cannot be exported.
     pub pool: Option<u64>,
 }
 
-/// The part of [`Driver`](super::Driver) that reaches other processes. Each method stands for the call that it names,
-/// made in the current context. By default a driver supports none of them.
+/// The part of [`Driver`](super::Driver) that reaches other processes. Each method stands for the call that it names.
+/// Except for [`Ipc::uuid`], callers make the GPU's primary context current first. By default a driver supports none of
+/// the calls.
 #[allow(unused_variables, reason = "what refuses a call looks at nothing")]
 pub trait Ipc {
-    /// `cuDeviceGetUuid`: a GPU's name, the same in every process, whatever its ordinal there.
+    /// `cuDeviceGetUuid`: the GPU's UUID. It is the same in every process, while the ordinal may differ.
     fn uuid(&self, ordinal: i32) -> Result<[u8; 16]> {
         Err(failed("cuDeviceGetUuid", NOT_SUPPORTED))
     }
 
-    /// `cuPointerGetAttributes`: how the memory at `pointer` can be shared.
+    /// `cuPointerGetAttributes`: the allocation that contains the address `pointer`, and how it can be shared.
     fn allocation(&self, pointer: u64) -> Result<Allocation> {
         Err(failed("cuPointerGetAttributes", NOT_SUPPORTED))
     }
 
-    /// `cuIpcGetMemHandle`, for the first byte of an allocation.
+    /// `cuIpcGetMemHandle`. `pointer` is the address of the allocation's first byte.
     fn name_memory(&self, pointer: u64) -> Result<Name> {
         Err(failed("cuIpcGetMemHandle", NOT_SUPPORTED))
     }
@@ -61,7 +62,7 @@ pub trait Ipc {
         Err(failed("cuEventCreate", NOT_SUPPORTED))
     }
 
-    /// `cuIpcGetEventHandle`, for an event of this process.
+    /// `cuIpcGetEventHandle`, for an event from [`Ipc::create_shared_event`].
     fn name_event(&self, event: Event) -> Result<Name> {
         Err(failed("cuIpcGetEventHandle", NOT_SUPPORTED))
     }
@@ -76,7 +77,8 @@ pub trait Ipc {
         Err(failed("cuEventDestroy", NOT_SUPPORTED))
     }
 
-    /// `cuStreamCreate` with `CU_STREAM_NON_BLOCKING`.
+    /// `cuStreamCreate` with `CU_STREAM_NON_BLOCKING`: the handle of a new stream, for
+    /// [`OwnStream`](super::own_stream::OwnStream).
     fn create_own_stream(&self) -> Result<u64> {
         Err(failed("cuStreamCreate", NOT_SUPPORTED))
     }
@@ -101,12 +103,13 @@ pub trait Ipc {
         Err(failed("cuMemAllocFromPoolAsync", NOT_SUPPORTED))
     }
 
-    /// `cuMemPoolExportPointer`, for a pool's allocation.
+    /// `cuMemPoolExportPointer`. `pointer` is the address of the first byte of an allocation from a pool.
     fn name_pointer(&self, pointer: u64) -> Result<Name> {
         Err(failed("cuMemPoolExportPointer", NOT_SUPPORTED))
     }
 
-    /// `cuMemPoolImportPointer`, for an imported pool. The importer frees the memory like its own.
+    /// `cuMemPoolImportPointer`, for an imported pool. The importer frees the memory by
+    /// [`Copies::free_on`](super::copies::Copies::free_on).
     fn import_pointer(&self, pool: u64, name: &Name) -> Result<u64> {
         Err(failed("cuMemPoolImportPointer", NOT_SUPPORTED))
     }

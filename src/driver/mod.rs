@@ -1,9 +1,10 @@
 //! The driver calls that the bridge makes, and the drivers that answer them.
 //!
-//! [`Driver`] is the short list of these calls. Nearly every method stands for one driver call, so a test can count it,
-//! make it fail, or drop it. [`cuda`] makes the calls on a real driver, [`simulated`] on a device that needs no GPU.
-//! The calls for copies are in [`copies`], those for other processes in [`ipc`]. Nothing is decided here:
-//! [`crate::stream::plan`] says which stream waits for which, and [`crate::order`] makes the waits.
+//! [`Driver`] is the short list of these calls. Nearly every method stands for one driver call, so a test can count the
+//! calls, make one fail, or suppress it. [`cuda`] makes the calls on a real driver, [`simulated`] on a device that
+//! needs no GPU, and [`lent`] on the simulated device of another library in the process. The calls for copies are in
+//! [`copies`], the calls for other processes in [`ipc`]. Nothing is decided here: [`crate::stream::plan`] says which
+//! stream waits for which, and [`crate::order`] makes the waits.
 
 pub mod codes;
 pub mod copies;
@@ -30,8 +31,9 @@ use crate::stream::Alive;
 /// The driver calls of the bridge. Each method stands for the call of the CUDA driver API that its documentation names.
 ///
 /// If the driver's call fails, the error is of kind [`crate::error::Kind::DriverCall`], with the call's name and CUDA's
-/// code. No method panics. Callers run a call marked *may block* without the interpreter lock: a full launch queue
-/// blocks it, and a host callback in that queue may need the lock.
+/// code. Other failures have other kinds. No method panics. Callers run a call marked *may block* or *blocks* without
+/// the interpreter lock. Such a call may wait for queued work, for instance while a launch queue is full, and a host
+/// callback in that work may need the lock.
 pub trait Driver: Copies + ipc::Ipc + Send + Sync + fmt::Debug {
     /// `cuPointerGetAttributes`: what `pointer` is; `None` if CUDA does not know it. Legal during any graph capture.
     fn pointer(&self, pointer: u64) -> Result<Option<PointerAttributes>>;
@@ -60,16 +62,18 @@ pub trait Driver: Copies + ipc::Ipc + Send + Sync + fmt::Debug {
     /// event belongs to the caller until [`Driver::spare_event`] takes it back. Timing is disabled.
     fn take_event(&self, context: Context) -> Result<Event>;
 
-    /// Takes an event back for reuse. An event may be recorded again as soon as the wait for it is queued. CUDA is not
-    /// called.
+    /// Takes an event back for reuse. The caller must not use it any more. Later records do not change a wait that is
+    /// queued already, except one of [`Driver::wait_external`]. CUDA is not called.
     fn spare_event(&self, event: Event);
 
     /// `cuEventQuery`, in the relaxed mode of `cuThreadExchangeStreamCaptureMode`, so that no capture is spoiled:
-    /// whether the work before the event is done. Does not block. Fails if the event's context is destroyed.
+    /// whether the work before the event is done. Does not block. Fails if the event's context is destroyed; before
+    /// CUDA 12 the context must not have been reset.
     fn is_reached(&self, event: Event) -> Result<bool>;
 
     /// `cuEventSynchronize`, in the relaxed mode of `cuThreadExchangeStreamCaptureMode`, so that no capture is
-    /// spoiled: the host waits for the work before the event. Blocks. Fails if the event's context is destroyed.
+    /// spoiled: the host waits for the work before the event. Blocks. Fails if the event's context is destroyed; before
+    /// CUDA 12 the context must not have been reset.
     fn wait_until(&self, event: Event) -> Result<()>;
 
     /// `cuStreamIsCapturing`, and inside a capture `cuStreamGetCaptureInfo`: the stream's state with respect to
@@ -77,15 +81,15 @@ pub trait Driver: Copies + ipc::Ipc + Send + Sync + fmt::Debug {
     fn capture_status(&self, stream: Alive<'_>) -> Result<CaptureStatus>;
 
     /// `cuStreamGetFlags`: whether the stream is blocking, so that CUDA orders it with the legacy default stream of
-    /// its context. Must not be asked of a stream under capture: it ends the capture.
+    /// its context. Must not be called for a stream under capture: the call spoils the capture.
     fn is_blocking(&self, stream: Alive<'_>) -> Result<bool>;
 
     /// `cuStreamGetCtx`: the context of a handle's stream. For a default stream it is the current context.
     fn stream_context(&self, stream: Alive<'_>) -> Result<Context>;
 
     /// `cuStreamGetId`: the number of a handle's stream. No other stream of the process has it, not even a later one
-    /// with the same handle. 0 if the driver has no such numbers. Must not be asked of a stream under capture: it
-    /// ends the capture.
+    /// with the same handle. 0 if the driver has no such numbers. Must not be called for a stream under capture: the
+    /// call spoils the capture.
     fn stream_number(&self, stream: Alive<'_>) -> Result<u64>;
 
     /// `cuEventRecord`. May block.
@@ -95,15 +99,15 @@ pub trait Driver: Copies + ipc::Ipc + Send + Sync + fmt::Debug {
     fn wait_event(&self, stream: Alive<'_>, event: Event) -> Result<()>;
 
     /// `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`, on a stream under capture. The wait becomes a graph node that
-    /// waits, at each launch, for the event's last record. So the event must never be recorded again or destroyed, and
-    /// is not given back. May block.
+    /// waits, at each launch, for the event's last record. So the event must never be recorded again, be destroyed, or
+    /// be passed to [`Driver::spare_event`]. May block.
     fn wait_external(&self, stream: Alive<'_>, event: Event) -> Result<()>;
 
     /// `cuModuleUnload`, in the relaxed mode of `cuThreadExchangeStreamCaptureMode`: the host waits for all work
     /// queued in the current context so far, on non-blocking and destroyed streams too. Blocks.
     ///
-    /// It ends no capture, in any mode, and does not wait for captured work. Other threads go on queueing work
-    /// meanwhile (H100, driver 580, 2026-11). With a driver whose `cuModuleUnload` does not wait, `cuMemAlloc` and
-    /// `cuMemFree` take its place: they hold up other threads' launches.
+    /// It spoils no capture, in any mode, and does not wait for captured work. Other threads go on queueing work during
+    /// `cuModuleUnload` (H100, driver 580, 2026-11). Before CUDA 12, and if `cuModuleUnload` fails or does not wait,
+    /// `cuMemAlloc` and `cuMemFree` take its place. They hold up other threads' launches.
     fn synchronize_context(&self) -> Result<()>;
 }

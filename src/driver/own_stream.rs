@@ -28,15 +28,16 @@ impl OwnStream {
         self.native
     }
 
-    /// The stream. Fails if it was destroyed with its context.
+    /// The stream. Fails if it was destroyed with its context. Before CUDA 12, does not notice that the context was
+    /// reset.
     pub fn alive(&self, driver: &dyn Driver) -> Result<Alive<'_>> {
         if driver.life(self.context)? != self.life {
             return Err(failed("cuStreamGetCtx", CONTEXT_IS_DESTROYED));
         }
         let stream = Stream::from_native(self.native, Thread::current());
         // SAFETY: `new` made the stream, and nothing destroys it but the end of its context. The check above shows that
-        // the context is still the same one; before CUDA 12 there is no number to check, and the context must not have
-        // been reset.
+        // the context is still the same one. Before CUDA 12 there is no number to check; there the program must not
+        // have reset the context.
         Ok(unsafe { Alive::kept(stream, self.place) })
     }
 }

@@ -22,7 +22,7 @@
 //! which type such a typestr means: the object or the caller must name it.
 //!
 //! Only DLPack has elements narrower than a byte. Only the CUDA Array Interface has dates, structured types and the
-//! other byte order. Such types pass unchanged within their protocol, and the other protocol refuses them.
+//! other byte order. Such types pass unchanged within their protocol. The bridge refuses them for the other protocol.
 
 mod table;
 mod typestr;
@@ -34,10 +34,10 @@ use std::fmt;
 use crate::error::{Error, Kind, Result};
 use table::{Row, TABLE, row};
 
-/// Stands for a type that is not in the table.
+/// Stands in for a row's index: for a type that only DLPack has, and in [`PLACES`] where no row is.
 const NONE: u8 = u8::MAX;
 
-/// Stands for [`Dtype::CAIS_ALONE`], which is not in the table either.
+/// Stands in for a row's index for [`Dtype::CAIS_ALONE`], which is not in the table either.
 const CAIS: u8 = NONE - 1;
 
 /// Stands in for the row of a type that only DLPack has.
@@ -46,7 +46,8 @@ const DLPACKS_ALONE: Row = row("a type that only DLPack has", 0, 0, "|V0");
 /// Stands in for the row of a type that only the CUDA Array Interface has.
 const CAIS_ALONE: Row = row("a type that only the CUDA Array Interface has", 1, 8, "|V0");
 
-/// The rows of the types, by code and [`width`]. Each import of a tensor decodes a type, so this must be fast.
+/// The index of each row of the table, by code and [`width`]. Each import of a tensor looks its type up here, so the
+/// search must be fast.
 const PLACES: [[u8; 8]; 15] = {
     let mut places = [[NONE; 8]; 15];
     let mut at: u8 = 0;
@@ -95,8 +96,8 @@ impl Dtype {
     /// The first type of the table.
     pub(crate) const FIRST: Self = Self::of_row(0);
 
-    /// One byte of an item that DLPack cannot express, or whose strides it cannot express. The bridge describes an
-    /// array of such items by their bytes, with one dimension more.
+    /// One byte of an array whose items or strides DLPack cannot express. The bridge describes such an array by the
+    /// bytes of its items, with one dimension more.
     #[doc(hidden)]
     pub const CAIS_ALONE: Self = Self { at: CAIS, code: 1, bits: 8, padded: false, lanes: 1 };
 
@@ -105,7 +106,8 @@ impl Dtype {
         Self { at, code: row.code, bits: row.bits, padded: false, lanes: 1 }
     }
 
-    /// The type for DLPack's `(code, bits, lanes)`. Fails for a type that the CUDA Array Interface lacks.
+    /// The type for DLPack's `(code, bits, lanes)`. Fails for 0 lanes, and for a type that the CUDA Array Interface
+    /// lacks.
     #[inline(always)]
     pub fn from_dlpack(code: u8, bits: u8, lanes: u16) -> Result<Self> {
         let dtype = Self::of_dlpack(code, bits, lanes)?;
@@ -178,22 +180,23 @@ impl Dtype {
         !self.element_bits().is_multiple_of(8)
     }
 
-    /// The size in bytes of `elements` elements side by side.
+    /// The size in bytes of `elements` elements side by side, rounded up to whole bytes. `u64::MAX` if the size is too
+    /// large for a `u64`.
     #[doc(hidden)]
     pub fn bytes_of(self, elements: u64) -> u64 {
         let bits = u128::from(elements) * u128::from(self.element_bits());
         u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX)
     }
 
-    /// The distance in bytes from an element to the element `elements` further on. `None` if that element begins inside
-    /// a byte, or the distance does not fit in 63 bits.
+    /// The distance in bytes from an element to the element `elements` further on. `None` if the distance is not a
+    /// whole number of bytes, or does not fit in an `i64`.
     #[cfg(feature = "arrays")]
     pub(crate) fn byte_offset(self, elements: i64) -> Option<i64> {
         let bits = i128::from(elements) * i128::from(self.element_bits());
         if bits % 8 == 0 { i64::try_from(bits / 8).ok() } else { None }
     }
 
-    /// The size in bits of one DLPack element with all lanes.
+    /// The size in bits of one DLPack element with all lanes. A padded lane counts as 8 bits.
     #[doc(hidden)]
     pub const fn element_bits(self) -> u64 {
         (if self.padded { 8 } else { self.bits as u64 }) * self.lanes as u64
@@ -225,7 +228,8 @@ impl Dtype {
         }
     }
 
-    /// The type's place in the table. A type that only one protocol has is not in it.
+    /// The index of the type's row in the table. For a type that only one protocol has, it is not below
+    /// [`Self::COUNT`].
     #[doc(hidden)]
     pub const fn index(self) -> usize {
         self.at as usize
@@ -241,7 +245,8 @@ impl Dtype {
         self.row().typestr
     }
 
-    /// Whether NumPy has no letter for the type, so that its typestr does not name it.
+    /// Whether the typestr has the letter `V`, which names no type. True for bfloat16, the 8-bit floats, and types that
+    /// only one protocol has.
     #[doc(hidden)]
     pub const fn is_opaque(self) -> bool {
         self.row().typestr.as_bytes()[1] == b'V'
@@ -262,8 +267,8 @@ impl Dtype {
         self.lanes
     }
 
-    /// The size of one lane in whole bytes; 0 if it is narrower than a byte. For a type of both protocols this is CAI's
-    /// item size.
+    /// The size of one lane, rounded down to whole bytes; 0 if it is narrower than a byte, also if it is padded. For a
+    /// type of both protocols this is CAI's item size.
     pub const fn itemsize(self) -> i64 {
         (self.bits / 8) as i64
     }
@@ -276,7 +281,8 @@ impl Dtype {
         if self.is_shared() { (self.bits / 8) as u64 } else { 1 }
     }
 
-    /// The size in bytes of one DLPack element with all lanes. For a packed element it is rounded up to whole bytes.
+    /// The size in bytes of one DLPack element with all lanes, rounded up to whole bytes. A padded lane counts as one
+    /// byte.
     pub const fn element_size(self) -> i64 {
         self.element_bits().div_ceil(8).cast_signed()
     }

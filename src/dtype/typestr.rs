@@ -18,11 +18,11 @@ const EXACT: [u32; TABLE.len()] = {
     keys
 };
 
-/// `text` of three or four bytes as a number; 0 for any other text.
+/// `text` of three or four bytes as a number; 0 for any other text, and for four bytes that end with a NUL.
 const fn key(text: &[u8]) -> u32 {
     match *text {
         [a, b, c] => u32::from_le_bytes([a, b, c, 0]),
-        // A text that ends with a NUL would have the same number as the text without it.
+        // Four bytes that end with a NUL would have the same number as the three bytes before it.
         [a, b, c, d] if d != 0 => u32::from_le_bytes([a, b, c, d]),
         _ => 0,
     }
@@ -65,8 +65,8 @@ impl Typestr {
         }
     }
 
-    /// The size of an item in bytes, if items can be handed on without knowing their type: they hold no object
-    /// reference and are not bit fields.
+    /// The size of an item in bytes. `None` if the typestr is malformed or has no bytes, and for object references and
+    /// bit fields.
     #[doc(hidden)]
     pub fn itemsize(text: &str) -> Option<i64> {
         let Spelling { letter, size, digits, .. } = Spelling::of(text)?;
@@ -80,7 +80,7 @@ impl Typestr {
         .filter(|size| *size > 0)
     }
 
-    /// Whether the typestr can be a type with the size of `dtype`, in this machine's byte order.
+    /// Whether the typestr has the size of `dtype` and, for more than one byte, this machine's byte order.
     #[doc(hidden)]
     pub fn has_bytes_of(text: &str, dtype: Dtype) -> bool {
         let is_swapped = || Spelling::of(text).is_some_and(|read| read.order == '>');
@@ -99,7 +99,8 @@ impl Typestr {
 
     /// The alignment in bytes that a GPU needs to read items as the typestr's type. CUDA (`float2`, `double2`), thrust
     /// and PyTorch align complex numbers to their whole size, since compilers load both parts at once. A character of
-    /// text has four bytes. Only a record's reader knows what is inside, so a record needs no alignment.
+    /// text has four bytes. Only a record's reader knows what is inside, so the result for a record is 1. For a number
+    /// whose size is not 2, 4, 8 or 16 bytes the result is 1, too.
     #[doc(hidden)]
     pub fn alignment(text: &str) -> u64 {
         match Spelling::of(text) {
@@ -110,7 +111,7 @@ impl Typestr {
         }
     }
 
-    /// Whether both typestrs name the same type.
+    /// Whether both typestrs name the same type. Typestrs that the bridge cannot read must be equal texts.
     #[doc(hidden)]
     pub fn is_same(text: &str, other: &str) -> bool {
         let of = |text| {
@@ -129,14 +130,14 @@ impl Typestr {
         Spelling::of(text).is_some_and(|read| read.letter == 'V')
     }
 
-    /// Reads a typestr whose spelling is not in the table, or fails.
+    /// Reads a typestr that is not in [`EXACT`], or fails.
     fn parse_uncommon(text: &str) -> Result<Self> {
         let malformed = || Error::new(Kind::Typestr, format!("{text:?}"));
         let Spelling { order, letter, size, .. } = Spelling::of(text).ok_or_else(malformed)?;
         let has_more = matches!(letter, 'm' | 'M' | 'O');
         let plain = format!("{order}{letter}{size}");
         if size > 0 && !has_more && plain != text {
-            // This is another spelling of a type in the table. Like NumPy, ignore leading zeros of the size.
+            // Read the usual spelling instead. Like NumPy, ignore leading zeros of the size.
             return Self::parse(&plain);
         }
         match letter {
@@ -196,7 +197,8 @@ struct Spelling<'a> {
     digits: &'a str,
 }
 
-/// The letter and size that a single character stands for, where NumPy's `dtype.char` and Python's `struct` agree.
+/// The letter and size that a single character stands for. NumPy's `dtype.char` has each of these characters, and
+/// Python's `struct` gives none of them another meaning. `None` for any other character.
 const fn by_character(character: char) -> Option<(char, &'static str)> {
     Some(match character {
         '?' => ('b', "1"),

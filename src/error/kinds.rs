@@ -1,7 +1,8 @@
-//! The kinds of errors. Each row has the class of the Python exception, the field that the message names, and what is
-//! allowed there.
+//! The kinds of errors. Each row has the class of the Python exception, the field that a message names by default, and
+//! the values that are allowed.
 
-/// Which Python exception an error becomes.
+/// The class of the Python exception that an error becomes. An error that wraps a Python exception becomes that
+/// exception instead.
 ///
 /// # Examples
 ///
@@ -13,14 +14,14 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Class {
-    /// `BufferError`: well formed, but the other protocol or the consumer cannot take it.
+    /// `BufferError`: the array is well formed, but what the call asks for cannot be done with it.
     Buffer,
-    /// `ValueError`: a malformed dict, capsule or argument, or one that contradicts another.
+    /// `ValueError`: an argument, or what the producer says of its array, is malformed or wrong.
     Value,
-    /// `TypeError`: an object that speaks neither protocol, or an argument of the wrong type.
+    /// `TypeError`: an object, an argument or an element type is not one that the call takes.
     Type,
-    /// `cai_bridge.DriverError`, a `RuntimeError`: a driver call failed or would fail, there is no driver, or a kernel
-    /// or the simulated device reports an error.
+    /// `cai_bridge.DriverError`, a `RuntimeError`: a call of the driver failed or cannot be made, or the simulated
+    /// device found a mistake.
     Driver,
 }
 
@@ -45,15 +46,15 @@ macro_rules! kinds {
         }
 
         impl ErrorKind {
-            /// Every kind. A test asserts that each has a row in the contract tables.
+            /// Every kind.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// The name of the kind's variant, such as `NotContiguous`. The contract tables name kinds by it.
+            /// The name of the kind's variant, such as `NotContiguous`.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)+ }
             }
 
-            /// Which Python exception an error of this kind becomes.
+            /// The class of the Python exception that an error of this kind becomes.
             pub const fn class(self) -> Class {
                 match self { $(Self::$name => Class::$class,)+ }
             }
@@ -63,7 +64,7 @@ macro_rules! kinds {
                 match self { $(Self::$name => $field,)+ }
             }
 
-            /// What is allowed in that field.
+            /// The values that are allowed in the field.
             pub const fn allowed(self) -> &'static str {
                 match self { $(Self::$name => $allowed,)+ }
             }
@@ -76,7 +77,7 @@ kinds! {
     Protocol: Type, "object", "an object that speaks DLPack or the CUDA Array Interface";
     /// The object does not speak the CUDA Array Interface, which is all that `from_cai` takes.
     NotCai: Type, "object", "an object with __cuda_array_interface__, or such a dict with owner=";
-    /// NumPy asked the object for its values.
+    /// NumPy asked a view for its values.
     NumpyArray: Type, "numpy", "cai_bridge.convert(x, 'numpy'), which copies to the host";
     /// Numbers were given in place of an array or of a tree with an array.
     Numbers: Type, "object", "an array, or a tree with one; a library makes an array of numbers itself, as torch.tensor(x) does";
@@ -95,34 +96,34 @@ kinds! {
     CpuConverted: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13); pass copy=True to copy to the GPU";
     /// Memory of another kind of accelerator.
     DeviceKind: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13)";
-    /// A negative device ordinal.
+    /// A device ordinal below 0, or too large.
     DeviceOrdinal: Value, "device", "a device id of 0 or more";
     /// The `device=` argument disagrees with the memory, or is malformed.
     DeviceArgument: Value, "device", "a device that can reach the memory: its number, 'cuda:0', or (device_type, device_id)";
     /// A device that this machine does not have.
     DeviceMissing: Value, "device", "a GPU of this machine";
-    /// The memory is on another GPU than its producer says, or its producer calls it pinned or managed.
+    /// The memory is on another GPU than its producer says, or is GPU memory that its producer calls pinned or managed.
     DeviceElsewhere: Value, "device", "the GPU that the memory is on";
-    /// `dl_device=` asks for a device on which the array cannot be handed out, or `__dlpack__` returned another one.
+    /// `dl_device=` names a device that cannot have the array, or `__dlpack__` returned another device's array.
     DlDevice: Buffer, "dl_device", "None, the array's own device, a GPU of this machine as (2, id), or (1, 0) for a copy in host memory";
     /// A pointer that the CUDA driver does not know.
     HostPointer: Value, "data", "a pointer that CUDA knows: device, managed or pinned memory";
 
     /// A typestr that does not parse.
     Typestr: Value, "typestr", "a NumPy typestr such as '<f4'";
-    /// The fields do not add up to the typestr's bytes, or name another type.
+    /// `descr` is malformed, or does not fit the typestr.
     Descr: Value, "descr", "None, [('', typestr)], or a list of fields that have the typestr's bytes";
     /// A big-endian type, which DLPack cannot express.
     BigEndian: Buffer, "typestr", "little-endian or one-byte types: DLPack has native byte order only";
-    /// A type that DLPack does not have: structured, object, string, datetime, long double.
+    /// A type that DLPack lacks, such as structured, object, string, datetime or long double, or that CAI lacks.
     Dtype: Buffer, "dtype", "bool, int8 to int64, uint8 to uint64, float16 to float64, complex64, complex128, bfloat16, 8-bit floats";
     /// A type that a library does not have.
     DtypeConverted: Buffer, "dtype", "a type that the library has, or a view of the bits: x.view('uint8')";
-    /// An element narrower than a byte.
+    /// An element type whose lanes are not whole bytes.
     SubByte: Buffer, "dtype", "elements of whole bytes";
-    /// `<V2` or `|V1`, for DLPack, and nothing says which type the bytes are.
+    /// `<V2` or `|V1`, for DLPack, and nothing names a type that fits.
     DtypeAmbiguous: Buffer, "typestr", "an object whose .dtype names the type, or from_cai(..., dtype='bfloat16') for <V2, and for |V1 dtype='float8_e4m3fn' or another 8-bit float";
-    /// The `dtype=` argument does not fit the typestr.
+    /// The `dtype=` argument is unknown, or is a type of another size or byte order than the typestr's.
     DtypeArgument: Value, "dtype", "a type of the bytes that the typestr has";
     /// The object's `dtype`, or its DLPack, names another type than its dict does.
     DtypeDiffers: Value, "dtype", "one type in both; or from_cai(..., dtype=) with the right one";
@@ -168,7 +169,7 @@ kinds! {
     DataMalformed: Value, "data", "a tuple (pointer as int, read-only as bool)";
     /// A masked array.
     Mask: Buffer, "mask", "None: a view has no mask; hand the values and the mask over as two arrays";
-    /// An unknown version of the interface.
+    /// The dict's `version` is malformed or unknown.
     CaiVersion: Value, "version", "an integer from 0 to 3";
     /// An unknown major version of DLPack.
     DlpackVersion: Buffer, "version", "DLPack major version 1";
@@ -182,7 +183,7 @@ kinds! {
     StreamZero: Value, "stream", "1 for the legacy default stream, 2 for the per-thread one, a handle, None, or as stream= the library's own stream object; 0 is ambiguous";
     /// A stream integer below -1, or of more than 64 bits.
     StreamNegative: Value, "stream", "None, -1, 1, 2 or a handle above 2";
-    /// A dict's stream is `-1`, or another number below 0 or of more than 64 bits.
+    /// A dict's stream is `-1` or another negative number, or has more than 64 bits.
     StreamNoOrder: Value, "stream", "None, 1, 2 or a handle above 2: a dict has no -1";
     /// `stream=` is not a stream. A `bool` is refused here too.
     StreamType: Type, "stream", "None, -1, 1, 2, a handle, or an object with __cuda_stream__";
@@ -190,31 +191,31 @@ kinds! {
     StreamInDict: Type, "stream", "None, 1, 2 or a handle above 2, as an int: a dict has no stream objects";
     /// A handle that belongs to no stream.
     StreamUnknown: Driver, "stream", "a stream that exists";
-    /// `__cuda_stream__` is not a method, or returned something else than its protocol says.
+    /// `__cuda_stream__` is not a method, or does not return what its protocol says.
     StreamProtocol: Value, "__cuda_stream__", "a method that returns a tuple (0, handle)";
 
     /// A stream of another device, or of another driver, than the array's.
     StreamDevice: Value, "stream", "a stream of the array's device";
-    /// A wait for or by the legacy default stream, or an event on it, that a graph capture does not allow.
+    /// A wait for or by the legacy default stream, or an event, that a graph capture does not allow.
     CaptureLegacy: Driver, "graph capture", "a stream other than the legacy default one: name it with stream=, or hand the array over before the capture begins";
     /// A wait between the streams of two different captures.
     CaptureOther: Driver, "graph capture", "two streams of one capture, or a hand-over before it begins";
-    /// A copy while its stream or its source's is in or beside a capture, or a copy's end while its stream is.
+    /// A copy is made or freed while a stream that it uses is in or beside a capture.
     CaptureCopy: Driver, "graph capture", "a copy before the capture begins or after it ends";
-    /// A wait of the host for work that is being captured.
+    /// A wait of the host for work that is being captured, or for the legacy default stream beside a capture.
     CaptureWait: Driver, "graph capture", "a wait before the capture begins or after it ends";
-    /// Memory for a consumer that names no stream and may read on the CPU, during a capture of its producer's stream.
+    /// A consumer without a stream may read on the CPU, but the producer's stream is in or beside a capture.
     CaptureHostReader: Driver, "graph capture", "stream= with the consumer's stream, or a hand-over before the capture begins";
 
     /// A capsule that is consumed already, or given twice.
     CapsuleUsed: Value, "capsule", "a capsule named 'dltensor' or 'dltensor_versioned', not consumed yet";
-    /// An array's dict says another shape or other strides than its DLPack does.
+    /// An array's dict says another shape, other strides or another address than its DLPack does.
     SaidTwice: Value, "__cuda_array_interface__", "what DLPack says of the same memory: mend the one that is wrong, or hand over the other alone, a dict by from_cai(dict, owner=x)";
     /// `__dlpack_device__` did not return a device.
     DlpackDevice: Value, "__dlpack_device__", "a tuple (device_type, device_id) of integers";
-    /// A function of the table behind `__dlpack_c_exchange_api__` broke its contract.
+    /// The table behind `__dlpack_c_exchange_api__` was replaced, lacks a function, or broke its contract.
     ExchangeTable: Value, "__dlpack_c_exchange_api__", "a table whose functions return a tensor, or fail with an exception set";
-    /// A capsule with another name.
+    /// A capsule with another name, or a versioned tensor in a capsule named `dltensor`.
     CapsuleName: Value, "capsule", "a capsule named 'dltensor' or 'dltensor_versioned'";
     /// `__dlpack__` did not return a capsule.
     CapsuleType: Value, "__dlpack__", "a PyCapsule";
@@ -247,34 +248,33 @@ kinds! {
     ReadOnlyConverted: Buffer, "readonly", "a library that only reads; convert(..., copy=True); or readonly=False, if you vouch that nobody writes";
     /// `readonly=True` for a library whose arrays cannot be marked read-only.
     ReadOnlyAsked: Buffer, "readonly", "a library that only reads, or None";
-    /// An array whose element type is not the one that a function takes. Also a Rust element type whose name is unknown
-    /// or whose size is not that of the type that it names.
+    /// An element type that a function does not take, or a Rust type whose name is unknown or does not fit its size.
     ElementType: Type, "dtype", "the element type that the function takes";
     /// An array that is not C-contiguous, for a function without strides.
     NotContiguous: Buffer, "strides", "a C-contiguous array";
     /// Read-only memory, for a function that writes to it.
     NotWritable: Buffer, "readonly", "memory that may be written";
-    /// A shape, strides or an axis that the array does not have room for.
+    /// A shape, strides or an axis that does not fit the array.
     Reshape: Value, "shape", "a shape with the array's number of elements, all of them inside its memory";
-    /// Work on memory while cudarc has a view of it: the crate cannot see what is done through the view.
+    /// Work on memory that a scope has lent to cudarc, if the work or the borrower may write.
     Borrowed: Buffer, "array", "the same after cudarc's view of that memory is dropped; or Scope::launch in its place, which is ordered by itself";
-    /// The Rust function in a kernel's place takes an argument as another type than the launch gave.
+    /// A kernel's `on_host` function takes an argument that the launch did not give, or stores values that do not fit.
     StandIn: Type, "argument", "what the launch gives there; to store, a &mut ViewMut";
-    /// The kernel has no code, or its code could not be made.
+    /// The kernel's code could not be made, or is a text with a NUL inside.
     KernelCode: Driver, "kernel", "PTX, a cubin or a fatbin as a compiler writes it";
     /// A view or an array that was released.
     Released: Buffer, "view", "a view that has not been released";
 
     /// The stream is of another runtime than the call needs, the crate lacks "cudarc", or the kernel lacks `on_host`.
     NoBackend: Driver, "stream", "a cudarc stream with the feature \"cudarc\"; for Scope::launch also a simulated stream and a kernel with on_host";
-    /// The simulated device found an error.
+    /// The simulated device found a mistake of the program, or cannot make a fault that a test asks for.
     Misuse: Driver, "simulated device", "work that waits for the work it depends on";
     /// Python code that the bridge ran was interrupted, or the interpreter has ended.
     Interrupted: Driver, "stream", "an object that names its stream without an exception";
 
     /// There is no CUDA driver, it lacks a function, or it finds no device.
     DriverMissing: Driver, "CUDA driver", "a machine with a CUDA driver and a device, or cai_bridge.testing.simulated_cuda()";
-    /// A fork uses the driver or an array of its parent process.
+    /// A forked child uses the driver or an array of its parent process.
     Forked: Driver, "process", "the process that first used the device, or child processes that multiprocessing starts by 'spawn' or 'forkserver'";
     /// A call of the driver failed.
     DriverCall: Driver, "CUDA driver", "CUDA_SUCCESS";

@@ -1,8 +1,8 @@
 //! The crate's error type: it says what was wrong, what the value was, and what is allowed.
 //!
-//! Errors are data. Each has a [`Kind`], which fixes the class of the Python exception, the field that is named, and
-//! the values that are allowed. The code that sees the producer's value adds it. One module, `py::errors`, maps errors
-//! to Python exceptions.
+//! Each error has a [`Kind`], which gives the class of the Python exception, the field that the message names by
+//! default, and the values that are allowed. The code that makes the error adds the value that it found. One module,
+//! `py::errors`, maps errors to Python exceptions.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -103,7 +103,7 @@ impl Error {
         Self::at(kind, kind.field(), got)
     }
 
-    /// Makes an error of `kind` about a nearer field, such as `strides[1]`.
+    /// Makes an error of `kind` about `field`, such as `strides[1]`, in place of the kind's own field.
     #[cold]
     pub fn at(
         kind: ErrorKind,
@@ -181,17 +181,17 @@ impl Error {
         self.0.kind
     }
 
-    /// The field at fault; for a failed driver call the call's name.
+    /// The field at fault, or the name of the driver's call that failed.
     pub fn field(&self) -> &str {
         &self.0.field
     }
 
-    /// The value that was found there. Long values are shortened.
+    /// The value that was found, or what went wrong. [`Error::new`] and [`Error::at`] shorten a long value.
     pub fn got(&self) -> &str {
         &self.0.got
     }
 
-    /// The values that are allowed there.
+    /// The values that are allowed.
     pub fn allowed(&self) -> &'static str {
         match self.driver_code() {
             Some(DriverCode { code: INVALID_HANDLE, .. }) => "a stream that exists",
@@ -199,7 +199,7 @@ impl Error {
         }
     }
 
-    /// The driver's call and code, if the driver failed.
+    /// The driver's call and code, if [`Error::driver`] made the error.
     pub fn driver_code(&self) -> Option<&DriverCode> {
         self.0.driver.as_ref()
     }
@@ -212,7 +212,7 @@ pub(crate) const INVALID_HANDLE: u32 = 400;
 #[cfg(feature = "arrays")]
 const OUT_OF_MEMORY: u32 = 2;
 
-/// The most characters of a foreign value that a message repeats.
+/// The number of characters that [`Error::new`] and [`Error::at`] keep of a value. They end a cut value with `...`.
 pub const SHOWN: usize = 200;
 
 fn shortened(mut got: String) -> String {

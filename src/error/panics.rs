@@ -10,7 +10,7 @@ pub(crate) fn caught<R>(call: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(over)
 }
 
-/// How many payloads are dropped at most, if dropping each of them panics with another one.
+/// How many payloads are dropped at most, if each drop panics with another payload.
 const MOST: usize = 8;
 
 #[cold]
@@ -21,7 +21,7 @@ fn over(panic: Box<dyn Any + Send>) -> String {
         let Some(panic) = carried.take() else { return said };
         carried = catch_unwind(AssertUnwindSafe(|| drop(panic))).err();
     }
-    // Each drop has panicked with another payload. Further drops may panic as well, so the last payload is leaked.
+    // If the last drop has panicked, leak the new payload: its drop may panic as well.
     std::mem::forget(carried);
     said
 }

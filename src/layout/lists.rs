@@ -92,7 +92,7 @@ impl Lists {
     /// Lists for no dimensions.
     pub(super) const EMPTY: Self = Self::Inline(0, [0; INLINE], [0; INLINE]);
 
-    /// Lists of `count` zeros.
+    /// `count` extents and `count` strides, all 0.
     #[inline(always)]
     pub(super) fn zeros(count: usize) -> Self {
         match u8::try_from(count) {

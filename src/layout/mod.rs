@@ -3,7 +3,7 @@
 //! A [`Layout`] is checked once, here, and trusted by all other modules. No extent is negative, sizes and byte strides
 //! fit in 63 bits, and strides are whole elements. A layout keeps the producer's strides as they are, negative and zero
 //! strides too. In an axis of one element, or in an array without elements, any stride is legal. If such a stride
-//! cannot be expressed, it becomes that of a compact array.
+//! cannot be expressed, it becomes that of a C-contiguous array.
 //!
 //! ```
 //! use cai_bridge::layout::Layout;
@@ -27,7 +27,7 @@ pub use self::lists::Dims;
 use self::lists::Lists;
 use crate::error::{Error, Kind, Result};
 
-/// The highest number of dimensions that the bridge accepts, which is NumPy's own limit.
+/// The highest number of dimensions that the bridge accepts. NumPy 2 has the same limit.
 ///
 /// # Examples
 ///
@@ -70,8 +70,8 @@ impl PartialEq for Layout {
 
 impl Eq for Layout {}
 
-/// The number of bytes that an array reaches on both sides of its first element's address. (0, 0) for an array without
-/// elements.
+/// How many bytes an array reaches below its first element's address, and how many from there on. Both numbers are 0
+/// for an array without elements.
 ///
 /// # Examples
 ///
@@ -91,7 +91,8 @@ pub struct Reach {
 }
 
 impl Layout {
-    /// A layout without dimensions and without elements.
+    /// A placeholder until the layout of an array is known: no dimensions, and size 0. An array without dimensions has
+    /// size 1.
     pub const EMPTY: Self = Self { lists: Lists::EMPTY, contiguous: true, size: 0 };
 
     /// A layout in DLPack's terms: `strides` counts elements of `element_size` bytes; `None` means C-contiguous.
@@ -99,7 +100,8 @@ impl Layout {
     /// # Errors
     ///
     /// An element size below 1, a negative extent, more than [`MAX_NDIM`] dimensions, a different number of strides
-    /// than extents, or an array that does not fit in the address space.
+    /// than extents, or an array whose size or reach in bytes does not fit in 63 bits. For the size, an empty dimension
+    /// counts as 1.
     #[inline]
     pub fn from_elements(
         shape: &[i64],
@@ -123,7 +125,8 @@ impl Layout {
         self.fill(shape, strides, element_size)
     }
 
-    /// The bytes that the array reaches with elements of `element_size` bytes; `None` if they do not fit in 63 bits.
+    /// The bytes that the array reaches with elements of `element_size` bytes; `None` if they, a byte stride, or the
+    /// size in bytes do not fit in 63 bits. For the size, an empty dimension counts as 1.
     pub(crate) fn reach(&self, element_size: i64) -> Option<Reach> {
         let (shape, strides) = self.lists.both();
         let mut walk = Walk::new(element_size);
@@ -131,7 +134,7 @@ impl Layout {
         walk.reach()
     }
 
-    /// Fills this layout. `strides` must have as many entries as `shape`.
+    /// Replaces this layout. `strides` must have as many entries as `shape`. After an error the layout is unusable.
     #[inline(always)]
     fn fill(&mut self, shape: &[i64], strides: Option<&[i64]>, element_size: i64) -> Result<Reach> {
         let mut walk = Walk::new(element_size);
@@ -158,8 +161,8 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::from_elements`], or a stride that is not a whole number of items, in an axis of several
-    /// elements.
+    /// The errors of [`Self::from_elements`], or a used stride that is not a whole number of items. Strides are unused
+    /// in axes of one element and in arrays without elements.
     pub fn from_bytes(
         shape: &[i64],
         strides: Option<&[i64]>,
@@ -191,7 +194,8 @@ impl Layout {
         self.set_elements(shape, Some(elements.as_slice()), itemsize)
     }
 
-    /// Describes the items' bytes, with one dimension more. Such a layout can express any byte `strides`.
+    /// Replaces this layout by that of the items' bytes: elements of one byte, and one more axis, over the bytes of an
+    /// item. Such a layout can express any byte `strides`. After an error the layout is unusable.
     pub(crate) fn set_items(
         &mut self,
         shape: &[i64],
@@ -216,7 +220,8 @@ impl Layout {
         self.lists.both().1
     }
 
-    /// The number of dimensions, at most [`MAX_NDIM`]. A layout of the items' bytes has one more.
+    /// The number of dimensions, at most [`MAX_NDIM`]. A layout of an array's bytes has one dimension more than the
+    /// array, so at most `MAX_NDIM + 1`.
     pub fn ndim(&self) -> u8 {
         u8::try_from(self.shape().len()).unwrap_or(u8::MAX)
     }
@@ -226,7 +231,8 @@ impl Layout {
         self.size
     }
 
-    /// Whether the array is compact in some order of its axes: no gaps, no repeated elements, no negative strides.
+    /// Whether the array is compact in some order of its axes: no gaps, no repeated elements, no negative strides. The
+    /// strides of axes with one element do not count. An array without elements is compact.
     pub fn is_compact(&self) -> bool {
         let (shape, strides) = self.lists.both();
         let mut axes: Vec<_> =
@@ -241,7 +247,7 @@ impl Layout {
             })
     }
 
-    /// Whether an unused stride differs from a compact array's. Strides are unused in axes of one element and in
+    /// Whether an unused stride differs from a C-contiguous array's. Strides are unused in axes of one element and in
     /// arrays without elements. Such a stride changes nothing, but some consumers refuse it.
     pub fn has_odd_unused(&self) -> bool {
         let (shape, strides) = self.lists.both();
@@ -249,7 +255,7 @@ impl Layout {
         (0..shape.len()).any(odd)
     }
 
-    /// Sets the strides of the axes that [`Self::has_odd_unused`] finds to those of a compact array.
+    /// Sets the strides of the axes that [`Self::has_odd_unused`] finds to those of a C-contiguous array.
     pub fn compact_unused(&mut self) {
         let (shape, strides) = self.lists.both_mut();
         for (axis, stride) in strides.iter_mut().enumerate() {
@@ -259,8 +265,8 @@ impl Layout {
         }
     }
 
-    /// Whether no element is repeated: each stride steps over everything that the axes with smaller strides reach.
-    /// Some rarer layouts repeat no element either and still return false.
+    /// True only if no element is repeated: each stride, whatever its sign, steps over everything that the axes with
+    /// smaller strides reach. False does not prove that an element is repeated.
     pub fn is_without_overlap(&self) -> bool {
         let (shape, strides) = self.lists.both();
         let used = shape.iter().zip(strides).filter(|(extent, _)| **extent > 1);
@@ -277,7 +283,8 @@ impl Layout {
             })
     }
 
-    /// Whether the array is C-contiguous. An array without elements is.
+    /// Whether the array is C-contiguous. The strides of axes with one element do not count. An array without elements
+    /// is C-contiguous.
     pub const fn is_contiguous(&self) -> bool {
         self.contiguous
     }
@@ -314,13 +321,14 @@ struct Walk {
     size: i64,
     /// The size in bytes of a compact array of the dimensions seen so far. An empty dimension counts as 1.
     bytes: i64,
-    /// The next stride of a compact array.
+    /// The stride of the next axis, in elements, in a C-contiguous array.
     compact: i64,
     contiguous: bool,
-    /// The number of bytes reached below the first element, as a negative number.
+    /// The number of bytes reached below the first element, as a negative number or 0.
     below: i64,
     above: i64,
-    /// Whether an extent, a byte stride or the size is invalid. This counts in empty arrays as well.
+    /// Whether an extent is negative, or a byte stride or `bytes` overflows. Then [`Self::reach`] is `None` for an
+    /// empty array, too.
     wrong: bool,
     /// Whether the reach overflows, which matters only if there are elements.
     overflow: bool,
@@ -354,14 +362,15 @@ impl Walk {
             self.contiguous &= extent == 1 || stride == self.compact;
             self.reach_by(count, stride);
         }
-        // Neither product overflows unless `bytes`, which is larger, does.
+        // Neither product overflows unless `bytes`, which is at least as large, does.
         self.compact = self.compact.wrapping_mul(count);
         self.size = self.size.wrapping_mul(extent);
         self.bytes = bytes;
     }
 
     fn reach_by(&mut self, count: i64, stride: i64) {
-        // A byte stride that overflows cannot be expressed, so it counts in empty arrays as well.
+        // A byte stride that overflows cannot be expressed, so the walk refuses it in empty arrays as well. If it is
+        // unused, `Layout::fill` replaces it and walks again.
         let (step, far) = stride.overflowing_mul(self.element_size);
         self.wrong |= far;
         let (span, long) = step.overflowing_mul(count - 1);
@@ -371,7 +380,8 @@ impl Walk {
         (self.above, self.below) = (above, below);
     }
 
-    /// The bytes that the array reaches; `None` if the layout is invalid or reaches too far.
+    /// The bytes that the array reaches; `None` if the layout is `wrong`, or if it has elements and the reach
+    /// overflows.
     #[inline(always)]
     const fn reach(&self) -> Option<Reach> {
         match (self.wrong, self.size, self.overflow) {
@@ -395,7 +405,8 @@ fn compact(shape: &[i64], axis: usize) -> i64 {
     inner.fold(1_i64, |size, extent| size.wrapping_mul((*extent).max(1)))
 }
 
-/// Replaces the unused strides that overflow in bytes, since they cannot be expressed. `None` if there are none.
+/// Returns the strides with each unused one that overflows in bytes, and so cannot be expressed, replaced by that of a
+/// C-contiguous array. A stride whose replacement overflows too stays. `None` if none is replaced.
 #[cold]
 fn used(shape: &[i64], strides: &[i64], element_size: i64) -> Option<Dims> {
     let wrong = |axis: usize| {

@@ -6,14 +6,18 @@
 //! ```text
 //! nothing is asked    no consumer, no order wanted, or the producer's own -> nothing
 //!                     stream
-//! one question        the producer stays, all libraries are on the legacy -> nothing
-//!                     stream, or both streams are alive                      or one order, or one mark
-//! the streams         each with its role and its state: alive, or lost (nothing keeps it)
-//!                     no consumer worked on the memory                    -> nothing
-//!                     a stream is not known, or lost                      -> ask for the libraries' current streams
-//!                     users     = the live ones; for an unknown one: the legacy stream, and the libraries'
+//! one question        the producer stays                                  -> nothing
+//!                     all libraries are on the legacy stream              -> nothing; if the producer is unknown,
+//!                                                                            one mark
+//!                     both streams are alive                              -> one order
+//! the streams         each with its role and its state: alive, met or lost (`Found`)
+//!                     no user worked on the memory                        -> nothing
+//!                     a user's stream is unknown or lost, or an upstream  -> ask for the libraries' current streams
+//!                     stream is lost
+//!                     users     = the live ones; if one is unknown, met or lost: also the legacy stream, and the
+//!                                 libraries'
 //!                     producers = the live ones (none: the legacy stream stands in, and the memory is kept
-//!                                 until done), and the ones upstream
+//!                                 until the users' work is done), and the ones upstream
 //!                     a lost stream is left, or the producer is unknown   -> the host waits
 //!                     and the owner is garbage
 //!                     the producer is known, and all are one stream       -> nothing
@@ -21,8 +25,8 @@
 //! ```
 //!
 //! The caller carries the plan out: it makes streams wait ([`crate::capture::route`] says how), marks the users' work,
-//! or makes the host wait. `tests/data/end.toml` has the rows. `tests/rust/end.rs` compares every combination with a
-//! model of the order of work.
+//! or makes the host wait. `tests/data/end.toml` has the rows. `tests/rust/end.rs` compares every combination of up
+//! to three streams with a model of the order of work.
 
 use super::end_streams::{EndFacts, decide};
 pub use super::end_streams::{Found, Lost, Plan, Role};
@@ -30,7 +34,7 @@ use super::parties::Parties;
 use crate::device::Place;
 use crate::stream::{Alive, Elided};
 
-/// A stream, as a holder of memory has recorded it.
+/// What a holder of memory recorded about a stream.
 pub trait Known {
     /// Whether something keeps the stream alive, or the legacy default stream stands in for it.
     fn is_kept(&self) -> bool;
@@ -39,17 +43,18 @@ pub trait Known {
 /// What is known about the consumer of the memory.
 #[derive(Debug, Clone)]
 pub enum Consumer<K> {
-    /// No consumer: the memory is only passed on.
+    /// No consumer. The memory was at most passed on.
     Nobody,
     /// A reader of the dict, who has not read the dict yet.
     Unread,
     /// A consumer that wants no order (-1).
     Declined,
-    /// A consumer on the producer's own stream. The value is that stream, if it may be closed or the producer's dict
-    /// may name another one later.
+    /// A consumer on the producer's own stream. The value records the stream if the stream may be closed, or if the
+    /// producer's dict may name another stream later. Otherwise it is `None`.
     OnProducer(Option<K>),
     /// A reader that named no stream. It may work on any blocking stream of its place, or on a library's current
-    /// stream. The list has the streams on which libraries worked when the memory was read.
+    /// stream. The list has the streams that were recorded for it, such as a library's current stream when the memory
+    /// was read.
     Unnamed(Vec<K>),
     /// A consumer on this stream.
     On(K),
@@ -61,40 +66,48 @@ pub trait Outline {
     type Stream: Known;
     /// What is known about the consumer of the memory.
     fn consumer(&self) -> &Consumer<Self::Stream>;
-    /// The GPU and context where a consumer that named no stream works.
+    /// The consumer's place.
     fn at(&self) -> Place;
-    /// Whether others than the consumer worked on the memory, too.
+    /// Whether users besides the consumer worked on the memory. Borrowers ([`Self::lent`]) do not count.
     fn has_further_users(&self) -> bool;
-    /// Whether streams of earlier users, who may use the memory again, are recorded.
+    /// Whether streams besides the producer's own are recorded on which the memory may be used again
+    /// ([`Role::Upstream`]).
     fn has_upstream(&self) -> bool;
-    /// The place where the memory was lent, if it was lent. Borrowers use the legacy default stream of that place.
+    /// The place where the exchange API lent the memory, if it did. Borrowers use the legacy default stream of that
+    /// place.
     fn lent(&self) -> Option<Place>;
     /// Whether the producer's own stream is known, and is kept or has a stand-in.
     fn has_producer(&self) -> bool;
-    /// Whether `stream` is the producer's own stream.
+    /// Whether `stream` is the producer's own stream, or the plain legacy default stream while that stands in for the
+    /// producer's. False if `stream` and the recorded stream are both stand-ins: they may stand for two streams.
     fn is_producer(&self, stream: Alive<'_>) -> bool;
-    /// Whether the producer's stream may be closed, or the producer may move to another stream.
+    /// Whether the producer's stream may be closed, or the producer may move from it to another stream. False if the
+    /// stream is unknown.
     fn may_change(&self) -> bool;
-    /// Whether the producer may move to another stream.
+    /// Whether the producer may move to another stream. A producer that named no stream may move if its dict may name a
+    /// first one later.
     fn may_move(&self) -> bool;
-    /// Whether the memory was given to one call, as an argument. The producer's next work, after the call, may be on
+    /// Whether the end counts as the end of a call's argument. The producer's next work, after the call, may be on
     /// another stream.
     fn in_call(&self) -> bool;
     /// The producer's place.
     fn producer_place(&self) -> Place;
-    /// Whether the garbage collector clears the memory's owner as well as the view.
+    /// Whether the garbage collector may be clearing the memory's owner: it found the view, and only a Python object
+    /// keeps the memory.
     fn is_collected(&self) -> bool;
 }
 
 /// A question that [`next`] asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
-    /// Whether the producer is still on the stream that it named first. If so, no stream waits.
+    /// Whether the producer is still on its recorded stream: it has not moved, and the stream is not closed. If so, no
+    /// stream waits, since the consumer works on that stream.
     ProducerStays,
     /// Whether all imported libraries work on the legacy default stream. If so, no stream waits.
     AllOnLegacy,
-    /// Whether all imported libraries work on the legacy default stream, asked if the producer is unknown. If so, that
-    /// stream stands in for both streams, and the memory is kept until the stream's queued work is done.
+    /// Whether all imported libraries work on the legacy default stream, asked if the producer's stream is unknown. If
+    /// so, the legacy default stream stands in for the consumer's and the producer's stream, and the memory is kept
+    /// until the work that is pending there is done.
     OneMarkDoes,
     /// Whether the consumer's stream and the producer's stream are both alive. If so, the producer's stream waits for
     /// the consumer's stream.
@@ -116,9 +129,9 @@ pub struct Answers<'f, 'a> {
     /// The answer to [`Question::BothLive`]: the consumer's stream and the producer's stream, or `Some(None)` if one of
     /// them is not alive.
     pub both_live: Option<Option<(Alive<'a>, Alive<'a>)>>,
-    /// The answer to [`Question::Streams`]. A stream may have several roles.
+    /// The answer to [`Question::Streams`]. A stream with several roles has several entries.
     pub streams: Option<&'f [(Role, Found<'a>)]>,
-    /// Whether the garbage collector clears the memory's owner. This is known with [`Self::streams`].
+    /// Whether the garbage collector clears the memory's owner, or may clear it. Read only if [`Self::streams`] is set.
     pub collected: bool,
     /// The answer to [`Question::Libraries`].
     pub libraries: Option<&'f [Alive<'a>]>,
@@ -197,7 +210,7 @@ fn first(known: &impl Outline) -> Result<Question, Elided> {
             Ok(Question::BothLive)
         }
         // Ask this only if the legacy stream is the producer's own, and not a stand-in. At the end of a call a wait is
-        // made in any case: the next call may use a stream that the legacy one does not order.
+        // made in any case: the producer's next work may be on a stream that does not follow the legacy one.
         Consumer::Unnamed(seen)
             if seen.is_empty()
                 && !known.in_call()

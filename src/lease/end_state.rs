@@ -13,13 +13,12 @@ pub struct Ending<H: Holder> {
 }
 
 impl<H: Holder> Ending<H> {
-    /// Starts the end of a lease. `holder` holds the memory.
+    /// An end in the state [`EndState::Due`]: nothing is done yet. `holder` holds the memory.
     pub const fn new(holder: H) -> Self {
         Self { holder, state: EndState::Due, reported: false }
     }
 
-    /// Continues the end of a lease for which the caller has already called [`Holder::settle`] and got `settled`.
-    /// `holder` holds the memory.
+    /// An end whose orders the caller has already made, with the result `settled`. `holder` holds the memory.
     pub fn settled(holder: H, settled: Settlement<H::Mark>) -> Self {
         Self { holder, state: settled.into(), reported: false }
     }
@@ -53,8 +52,9 @@ impl<H: Holder> Ending<H> {
         matches!(self.state, EndState::GivenBack | EndState::Abandoned)
     }
 
-    /// Does as much of the end as is possible now. If the end is not over afterwards, or this returns an interrupt,
-    /// call it again later.
+    /// Does as much of the end as is possible now: makes the orders if they are not made yet, and asks whether the
+    /// marked work is done. If the end is not over afterwards, call this again later. Returns no error but an
+    /// interrupt. Of other errors, the first is logged, and the one that abandons the end.
     pub fn advance(&mut self, lock: H::Lock<'_>) -> Result<(), H::Interrupt> {
         if matches!(self.state, EndState::Due | EndState::ToRetry) {
             self.state = match self.holder.settle(lock) {

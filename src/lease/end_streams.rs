@@ -11,9 +11,10 @@ use crate::stream::{Alive, Elided, Stream};
 pub enum Role {
     /// A consumer worked on the memory on this stream.
     User,
-    /// The producer works on this stream.
+    /// The producer works on this stream. If the producer has moved, its first stream may have this role, too.
     Producer,
-    /// An earlier user of the memory works on this stream. Like the producer, that user may use the memory again later.
+    /// The memory may be used on this stream again, as on the producer's own: an earlier user works there, a caller
+    /// declared the stream for the producer, or the producer worked there and no object names the stream any more.
     Upstream,
 }
 
@@ -22,20 +23,22 @@ pub enum Role {
 pub enum Found<'a> {
     /// The stream is alive, or the legacy default stream stands in for it.
     Alive(Alive<'a>),
-    /// Nothing keeps the stream alive, but a library's current stream has its handle. The user that named it may have
-    /// moved to another stream.
+    /// Nothing keeps the stream alive, but it is now a library's current stream, or another user's stream. The user
+    /// that named it may have moved to another stream.
     Met(Alive<'a>),
-    /// Nothing keeps the stream alive, and no stream stands in for it. If it still exists, it is a non-blocking stream
-    /// with this handle.
+    /// Nothing keeps the stream with this handle alive, and no stream stands in for it. It may be destroyed, and a new
+    /// stream may have the handle.
     Lost(u64),
 }
 
 /// Why the host waits for all work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lost {
-    /// This stream may still have work, or use the memory later. No driver call may use it, since it may be destroyed.
+    /// The stream with this handle may have pending work on the memory, or get work on it later. Nothing keeps the
+    /// stream alive, so no driver call may use the handle.
     Stream(u64),
-    /// The memory's owner is garbage, so the bridge cannot keep it alive, and the producer's stream is unknown.
+    /// The producer's stream is unknown. The garbage collector clears the memory's owner, or may clear it, so the
+    /// bridge cannot keep the owner alive.
     Owner,
 }
 
@@ -49,27 +52,27 @@ pub enum Plan<'a> {
     /// Each producer's stream waits for each user's stream. If the producer's own stream is unknown, the memory is also
     /// kept until the users' work is done.
     Order(Parties<'a>),
-    /// The host waits for all work, at the consumer's place and at the users' places. Captured work does not run
-    /// meanwhile, so captured streams are ordered inside their graph.
+    /// The host waits for all work at the consumer's place and at the users' places. Captured work does not run
+    /// meanwhile, so inside a graph each captured producer's stream waits for each captured user's stream.
     Wait(Lost, Parties<'a>),
 }
 
 /// The facts that decide an end.
 pub(super) struct EndFacts<'f, 'a> {
-    /// Whether the consumer named no stream.
+    /// Whether the consumer is a reader that named no stream: `Consumer::Unnamed`.
     pub(super) is_unnamed: bool,
-    /// The reason why no stream waits, if no consumer worked on the memory.
+    /// The reason why no stream waits, if there is no user's stream to wait for.
     pub(super) idle: Elided,
-    /// The device and context of a consumer that named no stream.
+    /// The consumer's place.
     pub(super) at: Place,
-    /// The producer's device and context.
+    /// The producer's place.
     pub(super) producer_place: Place,
     pub(super) streams: &'f [(Role, Found<'a>)],
     /// The imported libraries' current streams; `None` if the libraries were not asked yet.
     pub(super) libraries: Option<&'f [Alive<'a>]>,
-    /// Whether the memory was given to one call, as an argument.
+    /// Whether the end counts as the end of a call's argument.
     pub(super) in_call: bool,
-    /// Whether the garbage collector is collecting the memory's owner as well as the view.
+    /// Whether the garbage collector clears the memory's owner, or may clear it.
     pub(super) collected: bool,
 }
 
@@ -106,8 +109,8 @@ pub(super) fn decide<'a>(facts: &EndFacts<'_, 'a>) -> Option<Plan<'a>> {
     })
 }
 
-/// Adds the streams of earlier users to `producers`. Returns the handle of a lost stream that could not be added, if
-/// there is one.
+/// Adds the upstream streams to `producers`. Returns the handle of a lost stream that could not be added, if there is
+/// one.
 ///
 /// A lost stream counts as alive if a user's, a producer's or a library's current stream has its handle. If the handle
 /// belongs to a new stream, the lost stream was destroyed and gets no more work.
@@ -130,11 +133,12 @@ fn upstream<'a>(
     left
 }
 
-/// Adds to `users` the streams on which users with an unknown stream may have worked: the legacy default stream and the
-/// libraries' current streams. The legacy default stream stands for every blocking stream of the consumer's place.
+/// Adds to `users` the streams on which users with an unknown stream may have worked: the legacy default stream, for
+/// all blocking streams of the consumer's place, and the libraries' current streams.
 fn add_unknown<'a>(facts: &EndFacts<'_, 'a>, users: &mut Streams<'a>, producers: &[Alive<'a>]) {
-    // If the producer itself works on the legacy stream, its next work there follows every blocking stream. After a
-    // call the producer's next work may be on another stream.
+    // If the producer itself works on the legacy stream, its next work there follows every blocking stream. Then add
+    // the plain legacy stream: the producer need not wait for its own stream. After a call the producer's next work may
+    // be on another stream, so add a stand-in.
     let legacy = Alive::legacy(facts.at);
     let is_legacy = |next: &Alive<'_>| next.is(legacy) && !next.stands_in();
     let follows = !facts.in_call && producers.first().is_some_and(is_legacy);
@@ -150,9 +154,9 @@ fn alive<'a>(facts: &EndFacts<'_, 'a>, of: Role) -> Streams<'a> {
     found
 }
 
-/// Adds the live streams with the role `of` to `streams`, each once.
+/// Adds the streams with the role `of` that are `Alive` or `Met` to `streams`, each once.
 fn add_alive<'a>(facts: &EndFacts<'_, 'a>, of: Role, streams: &mut Streams<'a>) {
-    // The same streams as in `streams`, as a set. Used only if there are many: a chain of views may have hundreds of
+    // Tells which handles `streams` has already. Used only if there are many: a chain of views may have hundreds of
     // upstream streams.
     let mut there = HashSet::new();
     for (role, stream) in facts.streams {
@@ -180,7 +184,8 @@ fn lost(facts: &EndFacts<'_, '_>, of: Role) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Adds a stream once. A legacy stream that stands in for others replaces the plain legacy stream.
+/// Adds `alive` unless `streams` has that stream. A legacy stream that stands in for others replaces the plain legacy
+/// stream of the same place.
 fn add<'a>(streams: &mut Streams<'a>, alive: Alive<'a>) {
     match streams.iter_mut().find(|known| known.is(alive)) {
         Some(known) if alive.stands_in() => *known = alive,

@@ -1,7 +1,7 @@
 //! Leases: one state machine for giving a producer's memory back, whatever held it.
 //!
-//! A view has a [`Lease`], and so has every managed tensor, copy or borrowed tensor that the view hands out. The memory
-//! is leased until the lease ends. The end has an [`EndState`]:
+//! A view has a [`Lease`], and so has an array that Rust or C code imports. The memory is leased until the lease ends.
+//! A managed tensor has no [`Lease`]: its deleter ends its holder. Every end has an [`EndState`]:
 //!
 //! ```text
 //!            end()            no order is left to make
@@ -12,7 +12,7 @@
 //!                   │ └─ the driver failed, or a capture is in the way ─▶ to retry
 //!                   └───────────────────────── a later call ────────────────┘
 //!
-//! due, waiting or to retry ── the context is gone or broken ─▶ abandoned
+//! due, waiting or to retry ── a retry is useless ─▶ abandoned
 //! ```
 //!
 //! The lease knows nothing of Python or streams. A [`Holder`] keeps the references and makes the streams wait
@@ -20,10 +20,10 @@
 //! the lock is released: a drop may run arbitrary code, such as a foreign deleter, or a destructor that uses this
 //! lease.
 //!
-//! `release()` makes the streams wait first, between [`Lease::begin`] and [`Lease::end`]. If that fails, the lease is
-//! as before. Meanwhile the holder stays in the lease, for other threads that release at the same time. Threads do not
-//! wait for each other, since making streams wait may run arbitrary code too. Each thread makes the streams wait, and
-//! the first to finish ends the lease.
+//! `release()` makes the streams wait first, between [`Lease::begin`] and [`Lease::end`]. If a wait cannot be made,
+//! the memory stays leased. Meanwhile the holder stays in the lease, for other threads that release at the same time.
+//! Threads do not wait for each other, since making streams wait may run arbitrary code too. Each thread makes the
+//! streams wait, and the first thread to finish ends the lease.
 
 pub mod end_rules;
 mod end_state;
@@ -99,7 +99,7 @@ pub enum Settlement<M> {
     Done,
     /// The consumer's work: the producer's stream is unknown, so the references stay until that work is done.
     Until(M),
-    /// The consumer's work, but no mark can be made now, for instance because of a capture. The end is tried again.
+    /// The consumer's work, but a capture forbids a mark now. The end is tried again, with its orders.
     Later,
 }
 
@@ -114,9 +114,9 @@ impl<M> Settlement<M> {
 /// Why an end, or another call that asks objects for their streams, failed.
 #[derive(Debug)]
 pub enum Failure<I> {
-    /// An error: the driver failed, a graph capture is in the way, or the process is a fork.
+    /// An error, such as a failed driver call or a graph capture that is in the way.
     Failed(Error),
-    /// An object that was asked for its stream raised an interrupt.
+    /// An interrupt was raised, for instance by an object that was asked for its stream.
     Interrupted(I),
 }
 
@@ -137,8 +137,8 @@ pub enum EndState<M = ()> {
     ToRetry,
     /// The memory is given back. The references may be dropped.
     GivenBack,
-    /// The context is destroyed or broken, and its memory with it, or there is no driver. No order is possible, and the
-    /// references may be dropped.
+    /// A retry is useless ([`crate::driver::codes::is_final`]): for instance, the context is destroyed or broken, or
+    /// there is no driver. No order is possible, and the references may be dropped.
     Abandoned,
 }
 
@@ -184,8 +184,8 @@ impl<H> Lease<H> {
         if place.enders == 0 { place.holder.as_mut().map(look) } else { None }
     }
 
-    /// Runs `look` on the holder without waiting for the lock: the garbage collector visits objects with this. `None`
-    /// if the lease has ended, or another thread holds the lock.
+    /// Runs `look` on the holder, also while the lease is ending. Does not wait for the lock, since the garbage
+    /// collector visits objects with this. `None` if the lease has ended or the lock is taken.
     pub fn try_with<R>(&self, look: impl FnOnce(&H) -> R) -> Option<R> {
         match self.place.try_lock() {
             Ok(place) => place.holder.as_ref().map(look),
@@ -194,7 +194,7 @@ impl<H> Lease<H> {
         }
     }
 
-    /// Whether the lease has neither ended nor begun to end.
+    /// Whether the lease has not ended and no thread is ending it.
     pub fn is_leased(&self) -> bool {
         !self.ended.load(Ordering::Acquire)
     }

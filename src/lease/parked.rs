@@ -13,8 +13,8 @@ use std::mem::ManuallyDrop;
 use super::Queue;
 use super::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 
-/// What an item waits for: a lane, and the item's number in the lane. The items of a lane are checked in the order of
-/// their numbers.
+/// Where an item waits: its lane, and its number in the lane. The items of a lane are checked in the order of their
+/// numbers.
 pub type Turn<K> = (K, u64);
 
 /// The limits of one call of [`Parked::ask`].
@@ -74,7 +74,8 @@ impl Hasher for WordHasher {
 pub struct Parked<K, T> {
     turn: fn(&T) -> Option<Turn<K>>,
     queue: Queue<ParkedEntry<K, T>>,
-    /// The lanes. Each lane has one entry in the queue, except while [`Parked::ask`] asks the lane's items.
+    /// The lanes. Each lane has one entry in `queue`, except while [`Parked::ask`] has taken the entry out. The lane
+    /// stays in this map meanwhile.
     lanes: Mutex<Lanes<K, T>>,
     /// How many items there are. [`Parked::len`] reads this without a lock.
     length: AtomicUsize,
@@ -176,7 +177,8 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         over
     }
 
-    /// Checks at most `left` items of a lane in order, up to the first that is not over.
+    /// Checks at most `left` items of the lane `key`, in order, and stops after the first item that is not over. Moves
+    /// the items that are over to `over`, and subtracts the number of checked items from `left`.
     fn ask_lane(
         &self,
         key: &K,
@@ -200,7 +202,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
     }
 }
 
-/// Decreases the count when dropped.
+/// Decreases the count by one when dropped.
 struct CountGuard<'a>(&'a AtomicUsize);
 
 impl Drop for CountGuard<'_> {
@@ -210,7 +212,7 @@ impl Drop for CountGuard<'_> {
 }
 
 /// A lane whose items [`Parked::ask`] is checking. When this is dropped, also by a panic, a lane that still has items
-/// goes back into the queue.
+/// gets an entry in the queue again, and an empty lane is removed.
 struct LaneGuard<'a, K: Clone + Eq + Hash, T> {
     parked: &'a Parked<K, T>,
     key: &'a K,

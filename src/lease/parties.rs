@@ -12,12 +12,13 @@ use crate::stream::{Alive, Stream, between};
 /// A list of streams. Up to four are stored without an allocation: an end rarely has more than two on a side.
 pub type Streams<'a> = SmallVec<[Alive<'a>; 4]>;
 
-/// The users' and the producer's streams when a lease ends, as far as they are known and alive.
+/// The users' and the producer's streams when a lease ends. All of them are alive. The legacy default stream stands in
+/// for unknown ones.
 #[derive(Debug, Clone)]
 pub struct Parties<'a> {
     /// The streams that consumers worked on, or their stand-ins.
     pub users: Streams<'a>,
-    /// The producer's streams and the upstream streams. Never empty.
+    /// The producer's streams or a stand-in for them, then the upstream streams. Never empty.
     pub producers: Streams<'a>,
     /// Whether the first of `producers` is the producer's own stream. If it only stands in for that stream, the
     /// producer's later work may be on a stream that does not follow it.
@@ -33,15 +34,16 @@ impl<'a> Parties<'a> {
 }
 
 impl Parties<'_> {
-    /// Whether no producer's stream has to wait for a user's stream, since each pair is one stream.
+    /// Whether no producer's stream has to wait for a user's stream: each pair is one stream, and the user's stream is
+    /// not a stand-in.
     pub(super) fn are_one_stream(&self) -> bool {
         let mut pairs =
             self.users.iter().flat_map(|user| self.producers.iter().map(move |next| (user, next)));
         pairs.all(|(user, next)| between(*user, *next).is_some())
     }
 
-    /// Makes the waits between captured streams, for an end for which the host waits. Captured work does not run while
-    /// the host waits, so these streams must be ordered inside the graph.
+    /// Makes each captured producer's stream wait for each captured user's stream. This is for an end for which the
+    /// host waits: the host's wait does not cover captured work, so the graph itself must have the order.
     pub fn join(&self, driver: &Handle, detach: impl Fn(BlockingCall<'_>)) -> Result<()> {
         let calls = driver.get()?;
         let inside = |stream: &Alive<'_>| {
@@ -64,8 +66,9 @@ impl Parties<'_> {
     }
 
     /// Makes each producer's stream wait for each user's stream. If the producer's own stream is unknown, also marks
-    /// the users' work, and the memory must be kept until that is done. Driver calls that may block run inside
-    /// `detach`.
+    /// the users' work, and the memory must be kept until that work is done. If a capture forbids a mark, returns
+    /// [`Settlement::Later`], or an error if one of the marks was to replace a wait. Driver calls that may block
+    /// run inside `detach`.
     pub fn settle(
         &self,
         driver: &Handle,

@@ -30,7 +30,7 @@ impl<T> Queue<T> {
         self.len() == 0
     }
 
-    /// Adds an item.
+    /// Adds an item at the end.
     pub fn push(&self, item: T) {
         self.change(|items| items.push_back(item));
     }
@@ -65,7 +65,8 @@ impl<T> Queue<T> {
     }
 }
 
-/// The items that a running [`Queue::ask`] has taken out of the queue. Dropping the batch puts them back.
+/// Items that a running [`Queue::ask`] has taken out of the queue. When the batch is dropped, also by a panic, the
+/// items still in it go to the end of the queue.
 struct Batch<'a, T> {
     queue: &'a Queue<T>,
     items: VecDeque<T>,

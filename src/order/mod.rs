@@ -1,9 +1,9 @@
 //! Carries out a plan on a driver: records an event on one stream, and makes another stream wait for it.
 //!
 //! Which waits are needed and allowed is decided by [`crate::stream::plan`], [`between`] and [`crate::capture::route`].
-//! Each wait that [`connect`] makes or leaves out is a `tracing` event under the target `cai_bridge`; without a
-//! subscriber it costs one load. Fields whose names begin with `trace.` are only for the pictures of a trace. [`order`]
-//! does not make the host wait for queued work; [`wait_on_host`] and [`wait_for`] do.
+//! Each wait that [`connect`] makes or leaves out is a `tracing` event under the target `cai_bridge`; if no
+//! subscriber wants it, it costs one load. Fields whose names begin with `trace.` are only for the pictures of a trace.
+//! [`wait_on_host`] and [`wait_for`] make the host wait until queued work is done.
 
 mod place;
 
@@ -69,8 +69,8 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<El
 }
 
 /// Asks the driver whether the streams are in or beside a capture, and returns how to make the wait. At a hand-over to
-/// a stream outside any capture, `from` is asked only if one of the two is the legacy stream: captured work may fork to
-/// any other stream.
+/// a stream outside any capture, the driver is not asked about `from` if neither stream is [`Stream::Legacy`]: the wait
+/// is a plain one, whether `from` is captured or not.
 #[inline]
 fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
     let Need { direction, from, to, .. } = need;
@@ -82,13 +82,14 @@ fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
         return Ok(Route::Plain);
     }
     let route = route(direction, status_here(driver, from)?, to.named_here(), status);
-    // The producer uses the legacy stream itself, which follows blocking streams by its own work. Beside a capture of
-    // a blocking stream no more order is possible.
+    // The producer works on the legacy stream itself, and `from` is the legacy stream too. CUDA runs later work on it
+    // after the work queued on blocking streams. So a refused wait can be left out.
     let follows = direction == Direction::GiveBack && from.is(to) && !to.stands_in();
     Ok(if follows && matches!(route, Route::Refused(_)) { Route::Pointless } else { route })
 }
 
-/// The state of `stream` with respect to captures, while the context of `current` is current.
+/// The state of `stream` with respect to captures. The caller runs in the context of the place `current`. A default
+/// stream of another place is asked about in the context of its own place.
 #[inline]
 fn status<D: Driver + ?Sized>(
     driver: &D,
@@ -138,12 +139,12 @@ fn record<D: Driver + ?Sized>(driver: &D, context: Context, stream: Alive<'_>) -
     in_context(driver, theirs, || record(theirs))
 }
 
-/// The state of `stream` with respect to captures, asked with the stream's context current.
+/// The state of `stream` with respect to captures, asked for in the context of the stream's place.
 pub fn status_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<CaptureStatus> {
     within(driver, stream.place(), |_| status_here(driver, stream))
 }
 
-/// Work that a capture must not record.
+/// Work that may not be queued on a stream that is in or beside a capture.
 #[derive(Debug, Clone, Copy)]
 pub struct Uncaptured {
     /// The kind of the error.
@@ -177,8 +178,8 @@ static MADE: AtomicU64 = AtomicU64::new(0);
 pub type MarkStream = (Context, u64, Stream);
 
 impl Mark {
-    /// The mark's stream, and the mark's number. Of two marks that one thread makes on a stream, the one with the
-    /// smaller number is reached first, or both at once.
+    /// The mark's stream, and the mark's number. If one thread makes two marks on a stream, the mark with the smaller
+    /// number is reached first, or both marks at once.
     pub const fn turn(&self) -> (MarkStream, u64) {
         ((self.event.context, self.event.life, self.stream), self.number)
     }
@@ -211,7 +212,8 @@ pub fn is_reached(driver: &dyn Driver, mark: &Mark) -> Result<bool> {
     Ok(reached)
 }
 
-/// Returns the events of marks that are no longer needed to the driver.
+/// Gives the events of `marks` back to the driver for reuse, whether the marks are reached or not. Does nothing if the
+/// driver is not available.
 pub fn forget(driver: &Handle, marks: Vec<Mark>) {
     if let Ok(driver) = driver.get() {
         for mark in marks {
@@ -220,8 +222,9 @@ pub fn forget(driver: &Handle, marks: Vec<Mark>) {
     }
 }
 
-/// Returns the place of `stream`. For a handle, the driver is asked which GPU the stream is on: if it is another GPU
-/// than expected, returns that GPU's primary context.
+/// Returns the place of `stream`. If the driver says that a handle's stream is on another GPU than its place says,
+/// returns that GPU with its primary context. For a stream in another context of the same GPU, returns the stream's
+/// place unchanged.
 pub fn place_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<Place> {
     let place = stream.place();
     let Stream::Handle(_) = stream.stream() else { return Ok(place) };
@@ -249,14 +252,14 @@ pub fn other_device(stream: Stream, ordinal: i32, place: Place) -> Error {
     Error::new(Kind::StreamDevice, got)
 }
 
-/// Blocks the host until all work queued so far in the context of `place` is done, on destroyed streams as well. Spoils
-/// no capture, and does not wait for captured work.
+/// Blocks the host until all work queued so far in the context of `place` is done, on destroyed streams as well. Legal
+/// during any capture: spoils none, and does not wait for captured work.
 pub fn wait_on_host(driver: &dyn Driver, place: Place) -> Result<()> {
     within(driver, place, |_| driver.synchronize_context())
 }
 
-/// Blocks the host until the work queued on `streams` so far is done. [`host_route`] decides, and a refusal for one
-/// stream comes before any wait.
+/// Blocks the host until the work queued on `streams` so far is done. If [`host_route`] refuses the wait for one of the
+/// streams, fails before any wait.
 pub fn wait_for(driver: &dyn Driver, streams: &[Alive<'_>]) -> Result<()> {
     for stream in streams {
         if let Route::Refused(kind) = host_route(status_of(driver, *stream)?) {
@@ -277,7 +280,8 @@ pub fn wait_for(driver: &dyn Driver, streams: &[Alive<'_>]) -> Result<()> {
     events.into_iter().map(wait).fold(Ok(()), Result::and)
 }
 
-/// Why a wait between two streams is made: the call and the direction, as written to the log.
+/// The call that makes a wait between two streams, and the wait's direction. [`connect`] logs both, and passes the
+/// direction on to [`order`].
 #[derive(Debug, Clone, Copy)]
 pub struct Purpose {
     /// The name of the call, as the log has it.
@@ -287,12 +291,13 @@ pub struct Purpose {
 }
 
 impl Purpose {
-    /// A call that hands memory over.
+    /// A call that hands memory over, with [`Direction::HandOver`].
     pub const fn hand_over(door: &'static str) -> Self {
         Self { door, direction: Direction::HandOver }
     }
 
-    /// A call that hands over memory that is `ready`.
+    /// A call that hands memory over: with [`Direction::Unsaid`] for [`Ready::Unsaid`], else with
+    /// [`Direction::HandOver`].
     pub const fn hand_over_of(door: &'static str, ready: Ready) -> Self {
         let direction =
             if matches!(ready, Ready::Unsaid) { Direction::Unsaid } else { Direction::HandOver };
@@ -305,8 +310,9 @@ impl Purpose {
     }
 }
 
-/// Makes work queued on `to` after this call run after work queued on `from` before this call. Logs the wait, or why
-/// none is made. Driver calls that may block run inside `detach`.
+/// Makes work queued on `to` after this call run after work queued on `from` before this call. If [`between`] or
+/// [`order`] gives a reason to make no wait, succeeds without one. Logs the wait, the wait's failure, or that reason.
+/// Driver calls that may block run inside `detach`.
 pub fn connect(
     purpose: Purpose,
     driver: &Handle,
@@ -335,8 +341,8 @@ pub fn connect(
     made.map(drop)
 }
 
-/// Makes several waits, after checking all of them. A wait may join a stream to a capture, and the stream would stay in
-/// the capture if a later wait were refused.
+/// Makes several waits. If a capture forbids one of them, makes none: a wait may join a stream to a capture, and the
+/// stream would stay in the capture if a later wait were refused.
 pub fn connect_all(
     purpose: Purpose,
     driver: &Handle,
@@ -350,14 +356,15 @@ pub fn connect_all(
 }
 
 /// Checks whether a capture would forbid one of several `needs` if [`order`] made them one after the other. Makes none
-/// of them. A single one is not checked, since [`order`] checks it before anything has changed. Returns the error with
+/// of them. A single need is not checked, since [`order`] checks it before anything has changed. Returns the error with
 /// the index of its need.
 pub fn check(driver: &Handle, needs: &[Need<'_>]) -> Result<(), (usize, Error)> {
     if needs.len() < 2 {
         return Ok(());
     }
     let driver = driver.get().map_err(|error| (0, error))?;
-    // The state that each stream would have after the waits checked so far.
+    // A stream outside any capture takes the status of the stream that it waits for. These are the statuses that
+    // streams would take by the waits checked so far. Every other stream has its own status.
     let mut statuses: SmallVec<[(Alive<'_>, CaptureStatus); 4]> = SmallVec::new();
     let status = |statuses: &[(Alive<'_>, CaptureStatus)], stream: Alive<'_>| {
         let known = statuses.iter().rev().find(|(known, _)| known.is(stream));
@@ -392,8 +399,8 @@ pub fn report(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
     }
 }
 
-/// Whether a `tracing` subscriber may want these events. Inlined, so that without one the code that logs is skipped
-/// quickly.
+/// Whether a `tracing` subscriber may want events of the level `DEBUG`. Inlined, so that the code that logs is skipped
+/// quickly without such a subscriber.
 #[inline(always)]
 fn is_told() -> bool {
     LevelFilter::current() >= LevelFilter::DEBUG

@@ -50,8 +50,8 @@ impl<D: Driver + ?Sized> Drop for ContextGuard<'_, D> {
     }
 }
 
-/// Runs `call` with the context of `place` current, and then makes the caller's context current again. If both `call`
-/// and that fail, returns the error of `call`.
+/// Runs `call` with the context of `place` current, and then makes the caller's context current again. If `call` and
+/// the return to the caller's context both fail, returns the error of `call`.
 #[inline]
 pub fn within<D: Driver + ?Sized, R, E: From<Error>>(
     driver: &D,

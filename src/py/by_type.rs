@@ -1,5 +1,5 @@
-//! A per-thread cache of facts about types, found by the address of the type object. The cache keeps its types alive,
-//! so no other type gets their addresses.
+//! A per-thread cache of facts about types, found by the address of the type object. The cache keeps each stored type
+//! alive, so that no other type gets the same address.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ pub(crate) const KEPT: usize = 1024;
 /// arrays and of streams.
 const FEW: usize = 8;
 
-/// The cache of one thread.
+/// One thread's cache of facts about types.
 #[derive(Debug)]
 pub(crate) struct ByType<T> {
     all: RefCell<Types<T>>,
@@ -33,7 +33,7 @@ struct Types<T> {
     entries: Vec<TypeEntry<T>>,
     /// The index of each entry after the first [`FEW`], by its type's address.
     places: HashMap<usize, usize, BuildHasherDefault<WordHasher>>,
-    /// The entry to replace next.
+    /// The index of the entry that the next new type replaces, once the cache is full.
     oldest: usize,
 }
 
@@ -122,8 +122,8 @@ impl<T> Local<ByType<T>> {
         }
     }
 
-    /// Examines the type of `x` and stores the facts, also if facts about the type are stored already: the type may
-    /// have changed.
+    /// Examines the type of `x`, even if facts about the type are stored already: the type may have changed. Stores the
+    /// new facts, unless this thread's cache is dropped already.
     #[cold]
     pub(crate) fn reexamine(&self, x: &Bound<'_, PyAny>, examine: Examine<T>) -> PyResult<Rc<T>> {
         let kind = x.get_type();

@@ -1,4 +1,4 @@
-//! Converts an [`Error`] to a Python exception. No other module does this.
+//! Converts an [`Error`] to a Python exception. Defines the bridge's own exception classes.
 
 use std::error::Error as _;
 use std::sync::Arc;

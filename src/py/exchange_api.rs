@@ -49,8 +49,9 @@ pub(super) fn put<T: PyTypeInfo>(py: Python<'_>, table: DLPackExchangeAPI) -> Py
     py.get_type::<T>().setattr("__dlpack_c_exchange_api__", capsule)
 }
 
-/// Runs `call`, which calls a function of the table, with the interpreter's lock. Returns -1 if this thread may not
-/// take the lock any more, or if `call` panics. Keeps a pending exception, unless `call` sets another.
+/// Runs `call`, which calls a function of the table, with the interpreter's lock. Returns -1 if there is no
+/// interpreter, if this thread may not take the lock any more, or if `call` panics. When `call` returns, an exception
+/// that was pending before is pending again, unless `call` has set another.
 pub(super) fn entered(call: impl FnOnce() -> c_int) -> c_int {
     let answer = attached(|py| {
         let pending = PyErr::take(py);

@@ -1,5 +1,5 @@
 //! The values of `readonly=` and `copy=`: `None`, `True`, `False`, or a NumPy bool. Any other value is an error, even
-//! one that `bool()` accepts, since the caller probably meant something else.
+//! one that `bool()` accepts, since the caller probably meant something else. `detach=` has the same values.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBool;

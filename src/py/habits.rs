@@ -13,7 +13,7 @@ pub(crate) enum Habit {
     /// environment's (tvm-ffi).
     IgnoresStream,
     /// Arrays are ready on the library's current stream. `__dlpack__` makes the requested stream wait for the current
-    /// stream, but does not name that. The library's exchange API, or a function of the library, does.
+    /// stream, but does not tell which stream is current. The library's exchange API or a function of the library does.
     ReadyOnCurrent,
     /// Reading the dict is cheaper than calling `__dlpack__`. The dict names the library's current stream, and only the
     /// library's stream object keeps that stream alive.
@@ -26,30 +26,32 @@ pub(crate) enum Habit {
     /// The dict has version 2 and no stream, and is slower to read than the exchange API.
     SilentDict,
     /// Some tensor subclasses (wrappers such as `ReadOnlyTensorWrapper`) raise from `__torch_function__` for every
-    /// operation except the export. Even reading `requires_grad` raises.
+    /// operation except the DLPack export. Even reading `requires_grad` raises.
     WrapsTensors,
     /// The library's stream objects cannot be closed: each keeps its stream alive as long as the object is held.
     NeverClosesStreams,
-    /// The dict names no stream, or stream 0, for an array on the library's default stream.
+    /// In a dict of version 3, None or 0 as `stream`, or no `stream`, means the library's default stream.
     DefaultStreamUnnamed,
-    /// In a dict of version 3, None as `stream` means that nothing is pending, as the specification says.
+    /// In a dict of version 3, None as `stream`, or no `stream`, means that nothing is pending, as the specification
+    /// says.
     NoneIsNothing,
     /// The dict has version 3 and no `stream`, even while work is pending.
     NeverNamesStream,
     /// The dict has version 3 and None as `stream`, even while work is pending.
     AlwaysNamesNone,
-    /// `__dlpack__` follows DLPack: the requested stream waits, and the memory is on the stated device.
+    /// `__dlpack__` follows DLPack: the memory is on the stated device, and the requested stream waits. For a library
+    /// that also has [`Self::IgnoresStream`], only the device is as DLPack says.
     KeepsToDlpack,
     /// `__dlpack__` makes no stream wait, whatever stream is requested.
     OrdersNothing,
-    /// The library hands out a dict that it read from another array earlier. Nothing keeps that dict's stream alive.
+    /// The library hands out a dict that it read from another array earlier. The dict's stream may be destroyed by now.
     StoresDict,
     /// `__dlpack__` accepts only None as `stream`, which means the legacy default stream.
     TakesNoStream,
     /// `__dlpack__` makes only one capsule per array. The dict gives the same facts at any time.
     OneCapsule,
-    /// The library ignores the streams that dicts name, and works on a default stream unless told otherwise. In such a
-    /// row, `library` is the module that the program imports to use the library.
+    /// As a consumer, the library ignores the streams that dicts name. It works on a default stream unless the program
+    /// passes another stream to it. In such a row, `library` is the module that the program imports to use the library.
     IgnoresDicts,
 }
 
@@ -99,8 +101,8 @@ impl Habit {
 /// One habit of one library.
 #[derive(Debug)]
 pub(crate) struct HabitRow {
-    /// The dotted name of the library's package, such as `torch`. Its modules have this name, or start with it and a
-    /// dot.
+    /// The dotted name of a package or module, such as `torch`. By [`is_of`], the modules inside the package belong to
+    /// it, too.
     pub(crate) library: &'static str,
     pub(crate) habit: Habit,
     /// The version on which the habit was seen.

@@ -6,8 +6,9 @@
 //! otherwise            the consumer's stream waits for the stream that the array is ready on
 //! ```
 //!
-//! Nothing waits either if nothing is pending, or if the consumer asks for no order. A hand-over records the consumer,
-//! except for an empty array. [`order_for`] orders work without a hand-over.
+//! Nothing waits either if nothing is pending, or if the consumer asks for no order. The hand-over of an array with
+//! memory records the consumer, but a consumer that names no stream does not replace an earlier consumer.
+//! [`order_for`] orders work without a hand-over.
 
 use pyo3::prelude::*;
 use smallvec::SmallVec;
@@ -29,17 +30,18 @@ use crate::stream::{Alive, Elided, Ready, Request, Stream, plan};
 pub(crate) struct Recipient<'a, 'py> {
     /// The consumer's `stream=`.
     pub(crate) argument: &'a StreamArgument<'a, 'py>,
-    /// The array as the consumer gets it, if it differs from the imported array.
+    /// The array that a view exports; `None` if the consumer gets the imported array itself.
     pub(crate) array: Option<&'a Descriptor>,
-    /// The stream that the array is ready on, if the producer has just named it.
+    /// The stream that the array is ready on, if the import has just found it. If not, the hand-over finds it.
     pub(crate) ready_on: Option<Alive<'a>>,
-    /// A second stream with pending work on the array, which the array's CAI dict names. The consumer's stream, or else
-    /// the stream that the consumer is told, waits for it too.
+    /// A second stream that may have pending work on the array, by the array's CAI dict. The consumer's stream waits
+    /// for it, too. If the consumer names no stream, the stream that the consumer is told waits instead. Set only with
+    /// `ready_on`.
     pub(crate) dict_stream: Option<Alive<'a>>,
 }
 
 impl<'a, 'py> Recipient<'a, 'py> {
-    /// A consumer that gets the imported array unchanged.
+    /// A consumer that gets the imported array itself. The hand-over finds the streams that the array is ready on.
     #[inline]
     pub(crate) const fn of(argument: &'a StreamArgument<'a, 'py>) -> Self {
         Self { argument, array: None, ready_on: None, dict_stream: None }
@@ -73,9 +75,9 @@ fn hand_over_by_order<'a, 'py: 'a>(
     finish(py, source, to, at)
 }
 
-/// Makes several arrays usable, each on its consumer's stream, which must be the same for all consumers on one GPU.
-/// Arrays that are ready on the same stream share an event. Every producer is asked before the first event is recorded,
-/// since a producer may queue work when it is asked.
+/// Makes several arrays usable, each on its consumer's stream. The caller passes the same stream for all consumers on
+/// one GPU; this is not checked. Arrays that are ready on the same streams share their waits, see [`Pair`]. Every
+/// producer is asked before the first event is recorded, since a producer may queue work when it is asked.
 pub(crate) fn hand_over_all<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
@@ -99,8 +101,8 @@ pub(crate) fn hand_over_all<'a, 'py: 'a>(
     Ok(())
 }
 
-/// Makes the consumers' streams wait for the arrays with the indices `moved`. Returns each of these indices, with the
-/// place where the array's consumer works.
+/// Makes the consumers' streams wait for the streams on which the arrays with the indices `moved` are ready. Returns
+/// each of these indices, with the place where the array's consumer works.
 fn order_all<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
@@ -109,8 +111,8 @@ fn order_all<'a, 'py: 'a>(
     consumer: &impl Fn(usize) -> Recipient<'a, 'py>,
 ) -> Result<SmallVec<[(usize, Place); 4]>, ItemError> {
     let mut steps: SmallVec<[_; 4]> = moved.iter().map(|_| None).collect();
-    // Ask last about the arrays whose stream object may be closed, so that no other Python code runs between that
-    // question and the wait.
+    // Decide last about the arrays whose stream object may be closed, so that the producers of the other arrays are not
+    // asked between the question whether such a stream is still there and the wait for it.
     for closes in [false, true] {
         for (step, &item) in steps.iter_mut().zip(moved) {
             let source = &*sources[item];
@@ -158,8 +160,9 @@ pub(crate) fn order_for(
     Ok(())
 }
 
-/// Hands over an array if the consumer's stream need not wait: the consumer named no stream, or the default stream on
-/// which the producer works and the array is ready. Returns whether it handed the array over.
+/// Hands over an array if the consumer named no stream, and is told where the array is ready. Also hands it over if the
+/// consumer named the default stream on which the producer works and the array is ready, and there is no `dict_stream`.
+/// The consumer's stream need not wait in either case. Returns whether it handed the array over.
 #[inline(always)]
 fn stays(
     door: &'static str,
@@ -191,8 +194,8 @@ fn stays(
     Ok(stays)
 }
 
-/// Makes the stream that the consumer is told wait for `dict_stream` too. The consumer is told `ready_on` if the array
-/// is recorded as ready there, else the legacy default stream.
+/// Makes the stream that the consumer is told wait for `dict_stream` too, unless `dict_stream` is `ready_on`. The
+/// consumer is told `ready_on` if the array is recorded as ready there, else the legacy default stream.
 #[cold]
 fn follow(
     door: &'static str,
@@ -213,7 +216,8 @@ fn follow(
     order::connect(purpose, &source.driver, dict_stream, told, |call| detach(py, call))
 }
 
-/// Records that the consumer, which works at `at`, has the array now. An empty array's consumer is not recorded.
+/// Records the consumer, which works at `at`, unless the array is empty. If the consumer gets the imported array
+/// itself, also records where that array is ready now.
 #[inline(always)]
 fn finish(
     py: Python<'_>,
@@ -224,8 +228,7 @@ fn finish(
     if to.array.unwrap_or(&source.array).ptr() != 0 {
         source.set_consumer(py, to.argument, at)?;
     }
-    // If the consumer gets the imported array unchanged, record where that array is ready now: on the consumer's
-    // stream, or anywhere if the consumer asked for no order.
+    // The imported array itself is ready on the consumer's stream now, or anywhere if the consumer asked for no order.
     if to.array.is_none() {
         source.ready = Ready::Nothing;
         if let Request::On(stream) = to.argument.request() {
@@ -246,7 +249,7 @@ struct Step<'h> {
 }
 
 enum Order<'h> {
-    /// The consumer's stream waits for the streams that the array is ready on.
+    /// The consumer's stream, the second value, waits for the streams that the array is ready on.
     Wait(Both<'h>, Alive<'h>),
     Elided(Elided),
     /// Nothing is pending: the host has waited, or the producer has just said so.
@@ -259,8 +262,8 @@ type Pair = (Source, Option<Source>, Place, bool);
 /// A stream, whether it stands in for another, and its place.
 type Source = (Stream, bool, Place);
 
-/// Checks the consumer's stream, finds the streams that `source` is ready on, and decides for which of these the
-/// consumer's stream waits.
+/// Checks the consumer's stream. Decides for which streams it waits, among the streams that `source` is ready on. Makes
+/// no stream wait, but the host may wait, as [`ready_streams`] says.
 #[inline(always)]
 fn decide<'h, 'py: 'h>(
     door: &'static str,

@@ -58,7 +58,7 @@ fn is_whole(module: &Bound<'_, PyAny>) -> PyResult<bool> {
         let says = spec.getattr_opt(intern!(py, "_initializing"))?;
         says.map_or(Ok(false), |says| says.is_truthy())
     };
-    // A module without that mark, or whose mark cannot be read, counts as imported.
+    // A module whose `_initializing` is missing, or cannot be read, counts as imported.
     if answered(py, says())? == Some(true) {
         return Ok(false);
     }

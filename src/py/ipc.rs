@@ -31,7 +31,7 @@ pub(super) struct IpcDevice {
     place: Place,
 }
 
-/// A stream of the bridge's own on a GPU.
+/// A stream of the bridge's own on a GPU. It exists as long as the GPU's primary context.
 #[pyclass(frozen, module = "cai_bridge._core", name = "_IpcStream")]
 #[derive(Debug)]
 pub(super) struct IpcStream {
@@ -40,7 +40,7 @@ pub(super) struct IpcStream {
     stream: OwnStream,
 }
 
-/// An event that two processes share.
+/// An event that two processes share. Dropping this object does not destroy the event.
 #[pyclass(frozen, module = "cai_bridge._core", name = "_IpcEvent")]
 #[derive(Debug)]
 pub(super) struct IpcEvent {
@@ -116,7 +116,8 @@ impl IpcDevice {
         })
     }
 
-    /// Fails if a graph capture keeps the host from waiting for a stream that the array is ready on.
+    /// Fails if a graph capture keeps the host from waiting for a stream that the array is ready on. If nothing keeps
+    /// that stream alive any more, the host waits for all work on its GPU.
     #[staticmethod]
     fn refuse_capture<'py>(view: &Bound<'py, BaseView>) -> Answer<'py> {
         let py = view.py();
@@ -138,8 +139,8 @@ impl IpcDevice {
         })
     }
 
-    /// The start and length of the allocation at `ptr`. Also whether it has an IPC handle of its own, and the pool to
-    /// export instead.
+    /// Returns the start and length of the allocation at `ptr`, whether it can have an IPC handle of its own, and its
+    /// memory pool or `None`.
     fn allocation<'py>(&self, py: Python<'py>, ptr: u64) -> Answer<'py> {
         entry(py, || {
             let found = self.call(py, |driver, _| driver.allocation(ptr))?;
@@ -260,7 +261,8 @@ impl IpcStream {
         act(py, || Ok(self.call(py, |driver, stream| driver.free_on(ptr, stream))?))
     }
 
-    /// Queues a copy of an array, without gaps, to the address `target` on the GPU.
+    /// Queues a copy of the view's array into memory at the address `target` on the GPU. The copy has no gaps. Does not
+    /// make this stream wait for the array.
     fn copy<'py>(&self, view: &Bound<'py, BaseView>, target: u64) -> Answer<'py> {
         let (py, view) = (view.py(), view.get());
         act(py, || {
@@ -287,7 +289,7 @@ impl IpcEvent {
         act(py, || Ok(call(py, &self.driver, self.place, made)?))
     }
 
-    /// Destroys an event that `open_event` returned. The caller must not use it again.
+    /// Destroys the event. Only for an event that `open_event` returned; the caller must not use the event afterwards.
     fn close<'py>(&self, py: Python<'py>) -> Answer<'py> {
         let made = |driver: &dyn Driver, _: Context| driver.close_event(self.event);
         act(py, || Ok(call(py, &self.driver, self.place, made)?))

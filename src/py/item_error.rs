@@ -7,7 +7,7 @@ use crate::error::Error;
 /// An error about one of several arrays, or about the call as a whole.
 #[derive(Debug)]
 pub(crate) struct ItemError {
-    /// The number of the array; `None` if the error is about the call.
+    /// The number of the array, counted from 0; `None` if the error is about the call as a whole.
     pub(crate) item: Option<usize>,
     pub(crate) error: PyErr,
 }

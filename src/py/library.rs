@@ -1,7 +1,7 @@
 //! What a library's file in `libraries` tells the bridge, and the list of the known libraries.
 //!
-//! Streams and imports use this module, and the files in `libraries` use streams and imports. So the libraries are
-//! registered at run time, before the first array is imported.
+//! `streams` and `producers` use this module, and the files in `libraries` use `streams`. So this module does not name
+//! the libraries: [`know`] registers them at run time, before the first array is imported.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -16,11 +16,11 @@ use crate::stream::{Ready, Stream};
 
 /// A library that the bridge knows. The default methods are for a library that does what the protocols say.
 pub(super) trait Library: Sync + fmt::Debug {
-    /// The dotted name of the library's package, such as `torch`. Its modules have this name, or start with it and a
-    /// dot.
+    /// The dotted name of the library's package, such as `torch`. [`of_module`] finds the library by this name, for the
+    /// package and the modules inside it. A name in angle brackets is no package's.
     fn name(&self) -> &'static str;
 
-    /// What the library does that the protocols do not say.
+    /// The library's habits. A row may name another package of the library's, as `jaxlib` for JAX.
     fn habits(&self) -> &'static [HabitRow] {
         &[]
     }
@@ -63,13 +63,15 @@ pub(super) trait Library: Sync + fmt::Debug {
         None
     }
 
-    /// The handle of a stream object, for releases of the library that have no `__cuda_stream__` yet.
+    /// The handle of a stream object without `__cuda_stream__`, as in older releases of the library. By default it is
+    /// the attribute that [`Self::handle_attribute`] names; `None` if the object has no such attribute.
     fn older_handle(&self, stream: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
         let Some(name) = self.handle_attribute() else { return Ok(None) };
         stream.getattr_opt(name)?.map(|handle| handle.extract()).transpose()
     }
 
-    /// The library's default stream, which it means if its dicts name none.
+    /// The library's default stream. A library with the habit `DefaultStreamUnnamed` means this stream if its dict
+    /// names none.
     fn default_stream(&self, _py: Python<'_>) -> PyResult<Stream> {
         Ok(Stream::Legacy)
     }
@@ -93,6 +95,7 @@ pub(super) trait Library: Sync + fmt::Debug {
     }
 
     /// A context manager inside which an array's attributes can be read even if its class raises for every operation.
+    /// `None` if the library has no such context manager.
     fn unwrapping<'py>(&self, _py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(None)
     }
@@ -103,8 +106,8 @@ pub(super) trait Library: Sync + fmt::Debug {
         None
     }
 
-    /// A quicker way to make the library's arrays than calling `make`, the library's function in `convert`. `None` if
-    /// there is none for this `make`.
+    /// A quicker way to make the library's arrays than calling `make`, the function by which `convert` makes them.
+    /// `None` if there is no quicker way for this `make`.
     fn makes(&self, _make: &Bound<'_, PyAny>) -> Option<Box<dyn Makes>> {
         None
     }
@@ -115,7 +118,7 @@ pub(super) trait Current: Sync + fmt::Debug {
     /// The stream's driver handle; `None` if the library is not imported or does not say.
     fn native(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>>;
 
-    /// The stream's object, if it has one.
+    /// The stream's object; `None` if the library is not imported or gives no object.
     fn object<'py>(&self, _py: Python<'py>, _ordinal: i32) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(None)
     }
@@ -126,13 +129,14 @@ pub(super) trait Current: Sync + fmt::Debug {
     }
 }
 
-/// Python functions that return a library's current stream. Calling one costs more than asking a [`Current`].
+/// Python functions that return the current streams of a library, or of all registered libraries. Calling a function
+/// costs more than asking a [`Current`].
 pub(super) trait Functions: Sync + fmt::Debug {
-    /// The module that a program imports to use the library; `None` for libraries that [`set_registered`]
-    /// reports.
+    /// The module that a program imports to use the library; `None` for the registered libraries.
     fn module(&self) -> Option<&'static str>;
 
-    /// The functions. Each takes a GPU's ordinal, and returns a stream as `stream=` takes it, or None.
+    /// The functions. Each takes a GPU's ordinal, and returns a library's current stream there: a stream object, or a
+    /// handle other than 0. None means that the library names no stream.
     fn all(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>>;
 
     /// Whether the libraries of these functions ignore the streams that dicts name.
@@ -147,8 +151,8 @@ pub(super) trait StreamPool: Sync + fmt::Debug {
     /// its GPU side yet: asking would initialise it.
     fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>>;
 
-    /// Whether the library computes on a stream outside this pool, as JAX does. Then the library makes the outside
-    /// stream wait for the pool's stream on which it requested the array.
+    /// Whether the library passes a stream of this pool as `stream=`, but computes on a stream outside the pool, as JAX
+    /// does. The library itself makes the outside stream wait for the stream that it passed.
     fn is_apart(&self) -> bool {
         false
     }
@@ -160,7 +164,8 @@ pub(super) trait StreamPool: Sync + fmt::Debug {
     }
 }
 
-/// Gets capsules of arrays whose `__dlpack__` does not accept -1 ("no order").
+/// A quick way to get the capsules of a library's arrays, used only after a comparison with `__dlpack__`. The bridge
+/// never passes -1 ("no order") to the `__dlpack__` of these arrays, since JAX's does not accept it.
 pub(super) trait Capsules: Sync + fmt::Debug {
     /// Gets the capsule of `x` for a stream by the quick way. `None` if that way cannot export `x`, or if no comparison
     /// has shown yet that it agrees with `__dlpack__`.
@@ -182,7 +187,7 @@ pub(super) trait Capsules: Sync + fmt::Debug {
 
 /// A quick way to make a library's arrays from views, without a call of the library's `make`.
 pub(super) trait Makes: Send + Sync {
-    /// The array of `view`, made of `parts`.
+    /// Makes an array over the memory of `view` from `parts`, which are the view's. The array keeps `view` alive.
     fn make<'py>(
         &self,
         view: &Bound<'py, PyAny>,
@@ -197,7 +202,7 @@ pub(crate) struct ArrayParts<'py> {
     pub(super) ptr: u64,
     /// The size of all items in bytes, without gaps.
     pub(super) nbytes: i64,
-    /// The ordinal of the array's GPU.
+    /// The ID in DLPack's device pair; for memory of a GPU, the GPU's ordinal.
     pub(super) device: i32,
     pub(super) shape: Bound<'py, PyTuple>,
     pub(super) dtype: Bound<'py, PyAny>,
@@ -248,7 +253,7 @@ struct Libraries {
     known: OnceLock<LibraryLists>,
     /// Whether the program has registered libraries.
     are_registered: AtomicBool,
-    /// Whether [`habits_of`] returns no habits, for any class.
+    /// Whether [`habits_of`] finds no habits and no library, for any class.
     forgotten: AtomicBool,
 }
 
@@ -272,7 +277,7 @@ pub(super) fn know(py: Python<'_>, all: &'static [&'static dyn Library]) {
     });
 }
 
-/// All libraries, in the order of lookups: the first that knows the type or module is taken.
+/// All libraries, in the order of lookups: the first that knows the type or module is taken. Empty before [`know`].
 pub(super) fn all() -> &'static [&'static dyn Library] {
     LIBRARIES.known.get().map_or(&[], |known| known.all)
 }
@@ -299,7 +304,7 @@ pub(super) fn current() -> &'static [&'static dyn Current] {
     LIBRARIES.known.get().map_or(&[], |known| &known.current)
 }
 
-/// Records whether the program has registered libraries, which then are asked for their current streams.
+/// Records whether the program has registered libraries. If it has, the bridge asks them for their current streams.
 pub(super) fn set_registered(are: bool) {
     LIBRARIES.are_registered.store(are, Ordering::Release);
 }
@@ -310,7 +315,7 @@ pub(super) fn are_registered() -> bool {
     LIBRARIES.are_registered.load(Ordering::Acquire)
 }
 
-/// The functions of the libraries that have any, each with the name of the module that a program imports.
+/// The functions of the libraries that have any, each with its [`Functions::module`].
 #[inline]
 pub(super) fn functions() -> &'static [(Option<Py<PyString>>, &'static dyn Functions)] {
     LIBRARIES.known.get().map_or(&[], |known| &known.functions)
@@ -326,8 +331,8 @@ pub(super) fn rows() -> impl Iterator<Item = &'static HabitRow> {
     all().iter().flat_map(|library| library.habits())
 }
 
-/// Makes the bridge find no habits of any type that it examines from now on. Tests use it to show that the guarantees
-/// do not depend on habits. Types that were examined before keep theirs.
+/// From now on, [`habits_of`] finds nothing: the bridge knows no habits of a type that it examines later. Types that it
+/// examined before keep their habits. Tests use this to show that the guarantees do not depend on habits.
 #[pyfunction]
 pub(super) fn _forget_habits() {
     LIBRARIES.forgotten.store(true, Ordering::Relaxed);
@@ -342,8 +347,8 @@ pub(super) fn _habits() -> Vec<(&'static str, String, &'static str, &'static str
     rows().map(row).collect()
 }
 
-/// The habits of a class, and the first library that has one of them. `are_of` tells whether the class has a library's
-/// own definition of the protocol that a habit concerns.
+/// The habits of a class, and the first library with a row that applies to the class. A row applies if `are_of` is true
+/// for what its habit is about and for its package. Nothing is found after [`_forget_habits`].
 pub(super) fn habits_of(
     are_of: impl Fn(About, &str) -> bool,
 ) -> (Habits, Option<&'static dyn Library>) {
@@ -351,8 +356,8 @@ pub(super) fn habits_of(
         return (Habits::NONE, None);
     }
     let has = |row: &HabitRow| are_of(row.habit.about(), row.library);
-    // The rows of a package inside another, such as the buffers of a callback in JAX, replace the rows of the outer
-    // package.
+    // If a row of an inner package applies to the class, no row of the outer package does. For instance, the buffers of
+    // a callback in JAX (`jax.experimental.buffer_callback`) have none of the habits of `jax`.
     let is_inner =
         |row: &HabitRow, outer: &str| row.library != outer && is_of(row.library, outer) && has(row);
     let known = rows().filter(|row| has(row) && !rows().any(|other| is_inner(other, row.library)));

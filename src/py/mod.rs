@@ -1,7 +1,8 @@
 //! The Python layer: the module's classes and functions.
 //!
 //! Nothing here decides on streams or layouts; the core does. A file or folder uses only files and folders above it in
-//! the list. The picture in `docs/contributing.md` shows the list upside down. Docs of what Python sees are numpydoc.
+//! the list of modules below. The picture in `docs/contributing.md` shows this list upside down. Docs of what Python
+//! sees are numpydoc.
 #![allow(clippy::doc_markdown)]
 // In an extension that links this crate, much of this layer is unused.
 #![cfg_attr(not(feature = "wheel"), allow(dead_code, unused_imports))]
@@ -98,8 +99,8 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
-        // Check this first: a class is made once per process, and would belong to a subinterpreter that imports the
-        // module first. CPython itself refuses subinterpreters that have a lock of their own.
+        // Check this first: PyO3 makes each class once per process, and the class would belong to a subinterpreter that
+        // imports the module first. CPython itself refuses the import in a subinterpreter with a GIL of its own.
         if super::native::interpreter(py) != 0 {
             return Err(PyImportError::new_err(
                 "cai_bridge: got a subinterpreter; allowed: the main interpreter",
@@ -112,11 +113,12 @@ mod _core {
         super::producers::cai::ordering_wanted();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add_class::<BaseView>()?;
-        // Setting the method by name makes it the type's finalizer; PyO3's class has none.
+        // PyO3 makes `__del__` an ordinary method. Setting it as an attribute makes it the class's finalizer.
         let view = py.get_type::<BaseView>();
         view.setattr("__del__", view.getattr("__del__")?)?;
         module.add_class::<CaiView>()?;
-        // The module does not export this type, but each array is compared with it: make it now, while there is memory.
+        // The module does not export this type, but imports compare objects with it. Make the type now: if memory is
+        // too short to make it during an import, PyO3 panics.
         py.get_type::<ArrayView>();
         module.add_class::<DLPackView>()?;
         let failed = py.get_type::<DriverError>();

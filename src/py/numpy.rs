@@ -86,8 +86,10 @@ pub(crate) fn know_all(py: Python<'_>) -> PyResult<()> {
     Dtype::all().filter(|known| !known.is_opaque()).try_for_each(|known| dtype(py, known).map(drop))
 }
 
-/// The `numpy.dtype` of an element type. NumPy's own are cached. A type that NumPy lacks comes from `ml_dtypes`, or is
-/// raw bytes without that package; it is not cached, since `ml_dtypes` may be installed later.
+/// The `numpy.dtype` of an element type. Fails for a type that only one protocol has.
+///
+/// NumPy's own dtypes are cached. For a type that NumPy lacks, the dtype is that of `ml_dtypes`. If `ml_dtypes` is
+/// missing or lacks the type, too, the dtype is raw bytes. Neither is cached, since `ml_dtypes` may be installed later.
 pub(crate) fn dtype(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayDescr>> {
     dtype.check_shared()?;
     let known = &NUMPY.dtypes[dtype.index()];
@@ -116,7 +118,8 @@ pub(crate) fn exact(py: Python<'_>) -> &Bound<'_, PyString> {
     intern!(py, "dtype")
 }
 
-/// The `numpy.dtype` of an element type that only CAI can express, from its CAI entries `words`.
+/// The `numpy.dtype` of an element type that only CAI can express, from its CAI entries `words`: the producer's own
+/// dtype if `words` has it under [`exact`], or else a dtype made from `descr` or `typestr`.
 pub(crate) fn dtype_of_words<'py>(
     words: &Bound<'py, PyDict>,
 ) -> PyResult<Bound<'py, PyArrayDescr>> {
@@ -131,7 +134,8 @@ pub(crate) fn dtype_of_words<'py>(
     }
 }
 
-/// The structured dtype of a `descr`, and its size in bytes. Unnamed bytes are padding.
+/// The structured dtype of a `descr`, and its size in bytes. Raw bytes (`V`) with neither name nor title are padding.
+/// Any other field without a name is called `f` and its index, such as `f0`.
 fn of_fields<'py>(fields: &Bound<'py, PyList>) -> PyResult<(Bound<'py, PyArrayDescr>, usize)> {
     let py = fields.py();
     let (names, formats) = (PyList::empty(py), PyList::empty(py));

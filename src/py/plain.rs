@@ -1,4 +1,4 @@
-//! Recognises numbers, texts and other constants, which are no arrays and keep no memory alive; and lists of numbers.
+//! Recognises lists of numbers. Recognises numbers, texts and other constants, which keep no array's memory alive.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -29,10 +29,14 @@ macro_rules! plain {
 
 plain!(PyInt, PyFloat, PyString, PyBool, PyBytes, PyComplex);
 
-/// Whether `x` is assumed to keep no memory alive, so that it cannot be a dict's owner. An object of a class in
-/// [`OF_CONSTANTS`], or of a derived class, counts as constant only if its `__dict__` is empty or missing; enum members
-/// and weak references always do. Not examined: `__slots__`, a slice's parts, a dict's keys, a function's attributes
-/// and keyword defaults, and the attributes of an enum member (its value too) or of a weak reference.
+/// Whether `x` is assumed to keep no array's memory alive. Such an object is refused as a dict's owner.
+///
+/// Constants are plain objects, `Ellipsis`, `NotImplemented`, ranges, slices, NumPy's numbers, types that were not made
+/// at run time, C functions of modules, Python functions with neither closure nor defaults, containers of constants
+/// (see [`are_constants`]) and the objects of [`is_of_constants`].
+///
+/// Not examined: `__slots__`, a slice's parts, a dict's keys, a function's attributes and keyword defaults, and the
+/// attributes of weak references and of members of `Enum` (their values, too).
 pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let is_fixed = is_plain(x)
@@ -87,7 +91,7 @@ fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// Classes of the standard library and NumPy whose objects are assumed to keep no array's memory alive, as module and
-/// name.
+/// name. A class of this name in a submodule of the module counts, too.
 const OF_CONSTANTS: [(&str, &str); 17] = [
     ("builtins", "str"),
     ("builtins", "bytes"),
@@ -108,8 +112,9 @@ const OF_CONSTANTS: [(&str, &str); 17] = [
     ("numpy", "dtype"),
 ];
 
-/// Whether `x` is an object of a class in [`OF_CONSTANTS`], or of a derived class. Unless it is an enum member or a
-/// weak reference, it must also have no attributes of its own.
+/// Whether `x` is an object of a class in [`OF_CONSTANTS`], or of a derived class, and has an empty `__dict__` or none.
+/// If `Enum`, or a class of weak references, is the first class in the MRO that is listed, the `__dict__` does not
+/// matter. It matters for a member of an `IntEnum`: `int` comes before `Enum`.
 fn is_of_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     for kind in x.get_type().mro() {
@@ -156,11 +161,12 @@ fn is_numpys_number(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(answered(py, is_number())?.unwrap_or(false))
 }
 
-/// How deeply lists of numbers may nest. No array has as many dimensions.
+/// The most levels of nested lists that [`is_of_numbers`] looks at. NumPy allows no more dimensions.
 const DEEPEST: usize = 64;
 
-/// Whether `x` is a list or tuple from which a library can make an array. It must hold only numbers, or only lists and
-/// tuples. In the second case only the first of them is checked, in the same way.
+/// Whether `x` is a list or tuple of numbers, perhaps nested. An empty one is not. `x` must hold only numbers, or only
+/// lists and tuples. In the second case the first of them is checked in the same way, and the others are not looked
+/// into. Objects of classes derived from `list` and `tuple` do not count.
 pub(super) fn is_of_numbers(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let (py, mut signals, mut level) = (x.py(), Signals::default(), x.clone());
     for _ in 0..DEEPEST {

@@ -1,5 +1,5 @@
-//! Finds the streams on which an imported array is ready, and the GPU and context of its streams. Makes other streams
-//! wait for them, and checks the consumer's stream.
+//! Finds the streams on which an imported array is ready, and the place of the array's streams (GPU and context). Makes
+//! another stream wait for the ready streams, and checks the GPU of a stream that the caller names.
 
 use pyo3::prelude::*;
 
@@ -22,8 +22,8 @@ pub(crate) fn consumers_place(array: &Descriptor, place: Place) -> Place {
     }
 }
 
-/// The place of the array's streams, if the caller names none. DLPack says device 0 for pinned and managed memory, so
-/// for these the driver is asked about the pointer.
+/// The place of the array's streams, for a caller that names no place. Asks the driver about the pointer to pinned or
+/// managed memory, for which DLPack says device 0; without an address, takes the array's device.
 #[inline(always)]
 pub(crate) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
     if array.device().kind == MemoryKind::Device || array.ptr() == 0 {
@@ -37,7 +37,7 @@ pub(crate) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
 pub(crate) type Both<'h> = (Alive<'h>, Option<Alive<'h>>);
 
 /// The streams that the array is ready on; `None` if nothing is pending. If nothing keeps the first stream alive any
-/// more, the host waits for all work on its GPU, after which nothing is pending.
+/// more, makes the host wait for all work in its context, and returns `None`.
 pub(crate) fn ready_streams<'h>(
     py: Python<'_>,
     door: &'static str,
@@ -47,8 +47,8 @@ pub(crate) fn ready_streams<'h>(
     found.map(|alive| Ok((alive, held.also_ready(py)?))).transpose()
 }
 
-/// The stream that the array is ready on; `None` if nothing is pending. If nothing keeps the stream alive any more, the
-/// host waits for all work on its GPU, after which nothing is pending.
+/// The stream that the array is ready on; `None` if nothing is pending. If nothing keeps the stream alive any more,
+/// makes the host wait for all work in its context, and returns `None`.
 #[inline(always)]
 fn alive_or_waited<'h>(
     py: Python<'_>,
@@ -64,7 +64,8 @@ fn alive_or_waited<'h>(
     }
 }
 
-/// Makes the host wait for all work on the GPU of `lost`, a stream that nothing keeps alive.
+/// Makes the host wait for all work in the context of `lost`, a stream that nothing keeps alive. If
+/// [`HeldMemory::place_of_ready`] does not find the place of `lost`, the context is the producer's.
 #[cold]
 fn wait_for_lost(
     py: Python<'_>,
@@ -77,7 +78,8 @@ fn wait_for_lost(
     Ok(wait_for_all(py, door, &held.driver, place, WaitReason::StreamGone)?)
 }
 
-/// Makes `to` wait for both streams. If a capture forbids one of the waits, makes neither.
+/// Makes `to` wait for both streams. First checks both waits: if a capture forbids one of them, makes neither. If the
+/// second wait fails for another reason, the first one stays.
 #[inline]
 pub(crate) fn connect_both(
     py: Python<'_>,
@@ -116,8 +118,8 @@ pub(crate) fn check_stream(
     Ok(at)
 }
 
-/// Like [`check_stream`], for the argument `stream=`. Also fails if a stream object names another GPU than that of a
-/// non-empty array in device memory.
+/// Like [`check_stream`], for the argument `stream=`. For a non-empty array in device memory, also fails if a stream
+/// object names a default stream of another GPU than that of `at`.
 #[inline]
 pub(crate) fn check_argument(
     array: &Descriptor,

@@ -40,14 +40,14 @@ local! {
     };
 }
 
-/// Things that a thread must not do again while it is doing them, although code that they run may try to.
+/// What a thread is doing. A thread has each mark at most once: nested code cannot set it again ([`Once::begin`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Once {
     /// Forwarding an event to Python's `logging`, or running code whose events must not be logged.
     Telling,
     /// Asking a function for a library's stream: the function may itself read or end an array.
     AskingFunctions,
-    /// Running code that must not ask a library about streams.
+    /// Running code that must ask no held object, and no library's Python function, for a stream.
     Unasked,
 }
 
@@ -80,7 +80,7 @@ impl Drop for OnceGuard {
 }
 
 /// Values that a thread's running calls have put here. It is not dropped with the thread, so a call on an ending thread
-/// can still use it. An empty stack owns no heap memory, so nothing leaks.
+/// can still use it. An empty stack owns no heap memory, so a thread that ends with an empty stack leaks nothing.
 pub(crate) struct Stack<T>(ManuallyDrop<RefCell<Notes<T>>>);
 
 struct Notes<T> {
@@ -164,7 +164,7 @@ pub(crate) fn asking<T>(
     if depth.is_some_and(|depth| depth > DEEPEST) { Err(endless(x)?) } else { question() }
 }
 
-/// Whether this thread is asking `x` now. Code that runs within the question must not ask `x` again.
+/// Whether this thread is asking `x` now. If so, asking `x` again may recurse.
 pub(crate) fn is_asked(x: &Bound<'_, PyAny>) -> bool {
     let address = x.as_ptr().addr();
     let many = DOING.with(|doing| doing.asked.count(|known| *known == address));

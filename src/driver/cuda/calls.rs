@@ -1,8 +1,9 @@
-//! The driver's entry points, each looked up once.
+//! The driver's entry points. They are looked up when the driver is found.
 //!
 //! Results are the 32-bit numbers that C passes. A newer driver may return codes that a Rust `enum` lacks, which
-//! would be undefined behaviour. For the same reason everything that the driver writes is read as a number. With the
-//! feature `cudarc-sys` the compiler compares each signature with cudarc's.
+//! would be undefined behaviour. For the same reason an enumeration that the driver writes, such as a capture's status,
+//! is read as a number. With the feature `cudarc-sys` the compiler compares each signature with cudarc's, except that
+//! of `cuGetErrorName`.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -24,20 +25,20 @@ use crate::error::{Error, Kind, Result};
 
 /// `CUresult`.
 pub(super) type ResultCode = u32;
-/// `cuGetErrorName`. A newer driver may return a code that no enumeration has, so the code is a plain number.
+/// `cuGetErrorName`. It takes the code as a number: a newer driver may return codes that a Rust `enum` lacks.
 type ErrorName = unsafe extern "C" fn(ResultCode, *mut *const c_char) -> ResultCode;
 #[cfg(feature = "cudarc-sys")]
 const _: () = assert!(size_of::<CUresult>() == size_of::<ResultCode>());
 
-/// The driver's library, its entry points, and what `cuInit` returned.
+/// The driver's library, the entry points that the bridge always needs, and what `cuInit` returned.
 pub(super) struct Started {
     pub(super) library: &'static Library,
     pub(super) calls: Calls,
-    /// The result of `cuInit`.
+    /// The code that `cuInit` returned.
     pub(super) initialised: ResultCode,
 }
 
-/// Opens the driver's library and calls `cuInit`.
+/// Opens the driver's library and calls `cuInit`. The caller must check the code that `cuInit` returned.
 pub(super) fn start() -> Result<Started> {
     let start = |library| {
         let calls = Calls::load(library)?;
@@ -50,7 +51,8 @@ pub(super) fn start() -> Result<Started> {
         return Err(Error::new(Kind::DriverMissing, got));
     };
     let found = start(library)?;
-    // The library with the plain name may be the toolkit's stub.
+    // The library with the plain name may be the toolkit's stub. Then try the versioned name, which the stub does not
+    // have.
     match (found.initialised == STUB_LIBRARY).then(sys::versioned).flatten() {
         Some(library) => start(library),
         None => Ok(found),
@@ -272,17 +274,18 @@ calls! { IpcCalls:
 ///
 /// # Safety
 ///
-/// `F` is the function's type.
+/// `F` is the type of a pointer to the function.
 unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Result<F> {
-    // SAFETY: the caller promises that `F` is the symbol's type. The library is never closed, so the address stays
-    // valid.
+    // SAFETY: the caller promises that `F` is the type of a pointer to the function. Every library comes from `sys`,
+    // which never closes one, so the address stays valid.
     let found = unsafe { library.get::<F>(name.as_bytes()) };
     found
         .map(|found| *found)
         .map_err(|_| Error::new(Kind::DriverMissing, format!("a CUDA driver without {name}")))
 }
 
-/// The error for a failed call, with the driver's name for the code.
+/// The error for a call that returned `code`, with the driver's name for the code, or "an unknown error" if the driver
+/// has no name for it.
 #[cold]
 fn failed(error_name: ErrorName, symbol: &'static str, code: ResultCode) -> Error {
     let call = symbol.strip_suffix("_v2").unwrap_or(symbol);
@@ -298,8 +301,8 @@ fn failed(error_name: ErrorName, symbol: &'static str, code: ResultCode) -> Erro
 }
 
 impl Calls {
-    /// Puts the calling thread into the relaxed capture mode until the result is dropped. In this mode the calls that
-    /// CUDA names potentially unsafe, such as an allocation, spoil no capture.
+    /// Puts the calling thread into the relaxed capture mode until the result is dropped. In this mode a call that CUDA
+    /// names potentially unsafe, such as an allocation, does not spoil captures of other streams.
     pub(super) fn relaxed(&self) -> Result<Relaxed<'_>> {
         let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
         // SAFETY: `mode` outlives the call, which exchanges the thread's mode with it. It is a plain number, so the
@@ -310,7 +313,8 @@ impl Calls {
     }
 }
 
-/// Keeps the calling thread in the relaxed capture mode. Its drop restores the mode before.
+/// Keeps the thread that made it in the relaxed capture mode. Dropping it on the same thread restores the thread's
+/// earlier mode.
 pub(super) struct Relaxed<'a> {
     calls: &'a Calls,
     before: c_uint,

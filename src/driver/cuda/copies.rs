@@ -1,7 +1,7 @@
 //! Copies by CUDA's driver.
 //!
-//! With a driver that lacks one of these entry points, copies fail, and everything else works. Drivers before CUDA 11.2
-//! have no stream-ordered memory.
+//! With a driver that lacks an entry point of `CopyCalls`, the methods of `Copies` fail, except `allocate_now` and
+//! `free_now`. Drivers before CUDA 11.2 lack `cuMemAllocAsync` and `cuMemFreeAsync`.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -17,7 +17,8 @@ use crate::driver::copies::{Copies, CopyCall, CopyRoute, Transfer};
 use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
 
-/// Whether each field of the copy between contexts has the same offset as in the plain copy.
+/// Whether `CUDA_MEMCPY3D_PEER_v1`, for copies between contexts, and `CUDA_MEMCPY3D_v2`, for other copies, have the
+/// same size, and each pair of fields the same offset.
 macro_rules! same_layout {
     ($($field:ident, $plain:ident;)+) => {
         size_of::<CUDA_MEMCPY3D_PEER_v1>() == size_of::<CUDA_MEMCPY3D_v2>()
@@ -25,7 +26,7 @@ macro_rules! same_layout {
     };
 }
 
-// The contexts occupy reserved pointers of the plain copy, which must be NULL there.
+// The two contexts lie where `CUDA_MEMCPY3D_v2` has reserved pointers, which must be NULL.
 const _: () = assert!(same_layout! {
     srcXInBytes, srcXInBytes; srcY, srcY; srcZ, srcZ; srcLOD, srcLOD; srcMemoryType, srcMemoryType;
     srcHost, srcHost; srcDevice, srcDevice; srcArray, srcArray; srcContext, reserved0;
@@ -36,7 +37,8 @@ const _: () = assert!(same_layout! {
     WidthInBytes, WidthInBytes; Height, Height; Depth, Depth;
 });
 
-/// One end of a copy: an address and its kind of memory. For host memory the structure has a pointer field of its own.
+/// The source or the target of a copy. The address is in `host` for a kind of `CU_MEMORYTYPE_HOST`, else in `device`.
+/// `context` is NULL except for [`CopyRoute::Peer`].
 #[derive(Clone, Copy)]
 struct CopySide {
     kind: CUmemorytype,
@@ -48,8 +50,8 @@ struct CopySide {
 impl CopySide {
     /// Returns the source and the target of `transfer`.
     fn both(transfer: &Transfer<'_>) -> [Self; 2] {
-        // Pinned and managed memory belongs to no single device. In a copy that is not between two devices the driver
-        // finds the memory by its address.
+        // With `CU_MEMORYTYPE_UNIFIED` the driver finds out by the address what memory it is. That works for device,
+        // pinned and managed memory.
         let unified = |device| Self {
             kind: CUmemorytype::CU_MEMORYTYPE_UNIFIED,
             host: ptr::null_mut(),
@@ -80,12 +82,12 @@ impl CopySide {
     }
 }
 
-/// A count of bytes or rows as C's type.
+/// `count` as a `size_t`. Fails if it does not fit.
 fn size(count: u64) -> Result<usize> {
     usize::try_from(count).map_err(|_| Error::new(Kind::ExtentOverflow, count.to_string()))
 }
 
-/// The arguments of `cuMemcpy3DPeerAsync` for `transfer`. The other calls take theirs from this.
+/// The structure for `cuMemcpy3DPeerAsync`. The other copy calls take their addresses and sizes from its fields.
 fn planes(transfer: &Transfer<'_>) -> Result<CUDA_MEMCPY3D_PEER_v1> {
     let ([source, target], block) = (CopySide::both(transfer), transfer.block);
     Ok(CUDA_MEMCPY3D_PEER_v1 {
@@ -117,7 +119,7 @@ fn planes(transfer: &Transfer<'_>) -> Result<CUDA_MEMCPY3D_PEER_v1> {
     })
 }
 
-/// The arguments of `cuMemcpy2DAsync`, for one plane.
+/// The structure for `cuMemcpy2DAsync`. `of` must have a single plane.
 fn rows(of: &CUDA_MEMCPY3D_PEER_v1) -> CUDA_MEMCPY2D_v2 {
     CUDA_MEMCPY2D_v2 {
         srcXInBytes: 0,
@@ -159,7 +161,8 @@ impl Copies for Cuda {
         let (calls, _relaxed) = (self.copies()?, self.calls.relaxed()?);
         // SAFETY: the callers free memory once, and the driver gave it to them. `Buffer::free` has just checked that
         // the memory's context is not destroyed. Memory shared between processes is freed on the bridge's own stream,
-        // whose context has just been checked. `Alive` proves that the stream is alive.
+        // whose context has just been checked. Before CUDA 12 neither check notices a reset, and the context must not
+        // have been reset. `Alive` proves that the stream is alive.
         unsafe { calls.free_on(pointer, native(stream)) }
     }
 
@@ -172,20 +175,22 @@ impl Copies for Cuda {
 
     fn free_now(&self, pointer: u64) -> Result<()> {
         let _relaxed = self.calls.relaxed()?;
-        // SAFETY: as for `free_on`, with memory from `allocate_now`. The call waits for all work that uses the
-        // memory.
+        // SAFETY: `Buffer::free` frees memory from `allocate_now` once, and has just checked, as for `free_on`, that
+        // the memory's context is not destroyed. The call waits for all work that uses the memory.
         unsafe { self.calls.free(pointer) }
     }
 
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
         let (calls, stream, at) = (self.copies()?, native(stream), planes(&transfer)?);
         let for_host = matches!(transfer.route, CopyRoute::Host(_) | CopyRoute::FromHost(_));
-        // For pageable host memory the driver may wait, which would spoil a capture.
+        // The host memory may be pageable. Then the driver may make the host wait for the stream. Outside the relaxed
+        // mode such a wait would spoil captures of other streams.
         let _relaxed = for_host.then(|| self.calls.relaxed()).transpose()?;
         // SAFETY: `planes` and `rows` initialise every field, and the driver reads the structures before the call
-        // returns. The assertion above shows that `at` also works as a plain copy's arguments. `Alive` proves that
-        // the stream is alive. The bytes read belong to an array that `buffer` holds meanwhile, or to the copy. The
-        // bytes written belong to memory with room for the plan's compact copy.
+        // returns. The assertion above shows that `at` with NULL contexts is also a `CUDA_MEMCPY3D_v2`. `Alive` proves
+        // that the stream is alive. Only the module `buffer` copies. The bytes read belong to an array that the
+        // module's callers keep until the copy is done, or to the copy itself. The bytes written belong to memory with
+        // room for the plan's compact copy.
         unsafe {
             match transfer.call() {
                 CopyCall::Linear => {

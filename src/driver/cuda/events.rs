@@ -1,7 +1,9 @@
 //! Events for reuse. A caller takes an event, and returns it when it is no longer needed.
 //!
-//! Each thread keeps the event that it returned last, so taking it again needs no lock. Events whose context was
-//! destroyed are forgotten once a later context has its address: the driver destroyed them with their context.
+//! Each thread keeps the event that it returned last, so taking it again needs no lock. The other unused events are in
+//! a list that all threads share. The driver destroys events with their context. So the list forgets the events of a
+//! context once it is used for a later context at the same address. Before CUDA 12 contexts have no numbers, and a
+//! later context cannot be told from an earlier one.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -16,7 +18,8 @@ use crate::driver::{Context, Event};
 use crate::error::Result;
 use crate::local::local;
 
-/// The unused events of each context, with the newest context number (`life`) seen at its address.
+/// The shared list: the unused events of each context, except those that threads keep, with the context's number
+/// (`life`).
 static SPARE: Mutex<Vec<SpareEvents>> = Mutex::new(Vec::new());
 
 struct SpareEvents {
@@ -25,8 +28,8 @@ struct SpareEvents {
     events: Vec<usize>,
 }
 
-/// The unused events of `context`, whose number is `life`. Events of earlier contexts at the same address are
-/// forgotten.
+/// The events of `context`, whose number is `life`, in the shared list. Forgets the list's events of another context at
+/// the same address.
 fn spare_of(all: &mut Vec<SpareEvents>, context: Context, life: u64) -> &mut Vec<usize> {
     let at = all.iter().position(|spare| spare.context == context).unwrap_or_else(|| {
         all.push(SpareEvents { context, life, events: Vec::new() });
@@ -39,8 +42,8 @@ fn spare_of(all: &mut Vec<SpareEvents>, context: Context, life: u64) -> &mut Vec
     &mut spare.events
 }
 
-/// The event that this thread returned last. When the thread ends, the event goes to the shared list, since an ending
-/// thread must not call the driver. A forked child must not use its parent's event.
+/// The event that this thread returned last. When the thread ends, the event goes to the shared list: an ending thread
+/// must not call the driver, so it cannot destroy the event. A forked child forgets its parent's event.
 struct Last(Cell<Option<Event>>);
 
 impl Drop for Last {
@@ -58,7 +61,7 @@ local! {
 fn spare_for_all(event: Event) {
     if Cuda::check_process().is_ok() {
         let mut all = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
-        // Forget an event of an earlier context at the same address.
+        // If the list knows a later context at the same address, the event was destroyed with its own: forget it.
         let is_late =
             |spare: &SpareEvents| spare.context == event.context && spare.life > event.life;
         if !all.iter().any(is_late) {
@@ -67,7 +70,7 @@ fn spare_for_all(event: Event) {
     }
 }
 
-/// Creates an event in the current context, which must be `context`; `life` is its number from `cuCtxGetId`.
+/// Creates an event in the current context, which must be `context`. `life` is the context's number (`Driver::life`).
 pub(super) fn new(calls: &Calls, context: Context, life: u64) -> Result<Event> {
     let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
     let mut event: CUevent = ptr::null_mut();
@@ -76,7 +79,8 @@ pub(super) fn new(calls: &Calls, context: Context, life: u64) -> Result<Event> {
     Ok(Event { handle: event as usize, context, life })
 }
 
-/// Takes an unused event of `context`, whose number is `life`, if there is one.
+/// Takes an unused event of `context`, whose number is `life`: this thread's, else one of the shared list. `None` if
+/// neither has one.
 #[inline]
 pub(super) fn take(context: Context, life: u64) -> Option<Event> {
     let last = LAST.with(|last| last.0.take()).flatten();
@@ -86,7 +90,8 @@ pub(super) fn take(context: Context, life: u64) -> Option<Event> {
     }
 }
 
-/// Takes an unused event from the shared list, if there is one. Puts `other` into the list.
+/// Puts `other`, an event of another context, into the shared list. Then takes an unused event of `context` from the
+/// list, if there is one.
 #[cold]
 fn spare(other: Option<Event>, context: Context, life: u64) -> Option<Event> {
     if let Some(event) = other {
@@ -97,10 +102,10 @@ fn spare(other: Option<Event>, context: Context, life: u64) -> Option<Event> {
     Some(Event { handle, context, life })
 }
 
-/// Returns `event` for reuse.
+/// Keeps `event` for this thread's next [`take`]. The event that the thread kept before goes to the shared list.
 #[inline]
 pub(super) fn give_back(event: Event) {
-    // An ending thread may have no thread-local values any more.
+    // An ending thread may have no thread-local values any more. Then `event` goes to the shared list.
     let before = LAST.with(|last| last.0.replace(Some(event)));
     if let Some(event) = before.unwrap_or(Some(event)) {
         spare_for_all(event);

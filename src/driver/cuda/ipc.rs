@@ -18,16 +18,16 @@ use crate::driver::{Context, Driver, Event};
 use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
 
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, the only kind of handle that the bridge exports.
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`. The bridge exports and imports memory pools only as file descriptors.
 const FILE: CUmemAllocationHandleType = CUmemAllocationHandleType(1);
 
-/// `CUmemPoolProps`. Later CUDA versions use more of the reserved bytes.
+/// `CUmemPoolProps`, as CUDA 12.0 declares it. Later versions use some of the reserved bytes.
 #[repr(C)]
 struct PoolProps {
-    /// `CU_MEM_ALLOCATION_TYPE_PINNED` is 1.
+    /// `CUmemAllocationType`: 1 is `CU_MEM_ALLOCATION_TYPE_PINNED`.
     allocation: c_uint,
     handles: c_uint,
-    /// `CU_MEM_LOCATION_TYPE_DEVICE` is 1.
+    /// `CUmemLocationType`: 1 is `CU_MEM_LOCATION_TYPE_DEVICE`.
     location: c_uint,
     ordinal: c_int,
     security: *mut c_void,
@@ -63,7 +63,7 @@ impl Ipc for Cuda {
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
         ];
-        // Each value is zero at first, and as large as the largest of the four types.
+        // The driver may write fewer than eight bytes of a value. The other bytes stay zero.
         let mut found = [0_u64; 4];
         let mut values = found.each_mut().map(|value| ptr::from_mut(value).cast::<c_void>());
         // SAFETY: four names and four places of eight bytes. The driver's table of attributes gives their types: a
@@ -105,7 +105,7 @@ impl Ipc for Cuda {
 
     fn create_shared_event(&self, context: Context) -> Result<Event> {
         let life = crate::driver::Driver::life(self, context)?;
-        // A host thread that waits for such an event yields its processor.
+        // A host thread that waits for the event sleeps (`CU_EVENT_BLOCKING_SYNC`), and does not spin.
         let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint
             | CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint
             | CUevent_flags::CU_EVENT_INTERPROCESS as c_uint;
@@ -168,8 +168,8 @@ impl Ipc for Cuda {
         };
         let mut pool: CUmemoryPool = ptr::null_mut();
         let _relaxed = self.calls.relaxed()?;
-        // SAFETY: `wanted` is laid out as `CUmemPoolProps`, which the wheel's build compares by size; both outlive the
-        // call.
+        // SAFETY: `wanted` has the layout of `CUmemPoolProps`, whose size the wheel's build compares; `pool` and
+        // `wanted` outlive the call.
         unsafe { calls.create_pool(&raw mut pool, (&raw const wanted).cast()) }?;
         Ok(pool as u64)
     }
@@ -177,7 +177,7 @@ impl Ipc for Cuda {
     fn export_pool(&self, pool: u64) -> Result<i32> {
         let calls = self.ipc.as_ref().map_err(Clone::clone)?;
         let mut file: c_int = -1;
-        // SAFETY: the pool came from the driver; a handle of this kind is an int, and `file` outlives the call.
+        // SAFETY: the pool came from the driver; a file descriptor is an `int`, and `file` outlives the call.
         unsafe { calls.export_pool((&raw mut file).cast(), pool as CUmemoryPool, FILE, 0) }?;
         Ok(file)
     }
@@ -187,7 +187,7 @@ impl Ipc for Cuda {
         let at = usize::try_from(file).map_err(|_| Error::new(Kind::DriverMissing, "no file"))?;
         let mut pool: CUmemoryPool = ptr::null_mut();
         let _relaxed = self.calls.relaxed()?;
-        // SAFETY: a handle of this kind is passed as the number in the pointer; `pool` outlives the call.
+        // SAFETY: the driver takes a file descriptor as the pointer's value; `pool` outlives the call.
         unsafe { calls.import_pool(&raw mut pool, at as *mut c_void, FILE, 0) }?;
         Ok(pool as u64)
     }

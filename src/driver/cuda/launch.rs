@@ -1,6 +1,6 @@
 //! Launches with attributes: clusters of blocks, and cooperative launches.
 //!
-//! With a driver that lacks the call, such as one before CUDA 11.8, such a launch fails, and everything else works.
+//! With a driver that lacks `cuLaunchKernelEx`, as before CUDA 11.8, these launches fail, and everything else works.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_uint, c_void};
@@ -13,7 +13,7 @@ use super::{Cuda, native};
 use crate::error::Result;
 use crate::stream::Alive;
 
-/// A launch, with the fields of `CUlaunchConfig`.
+/// A launch: the kernel, its arguments, and its `CUlaunchConfig` without the stream.
 #[derive(Debug)]
 pub struct Launch<'a> {
     /// `CUfunction`.
@@ -26,9 +26,9 @@ pub struct Launch<'a> {
     pub shared: u32,
     /// The number of blocks in a cluster, along x, y and z; `None` for no clusters.
     pub cluster: Option<[u32; 3]>,
-    /// Whether all blocks run at the same time and may wait for each other.
+    /// Whether the launch is cooperative: all blocks run at the same time, so that they may wait for each other.
     pub cooperative: bool,
-    /// The address of each argument.
+    /// For each argument, the address of its value.
     pub arguments: &'a mut [*mut c_void],
 }
 

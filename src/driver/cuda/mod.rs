@@ -49,7 +49,7 @@ impl Cuda {
     #[inline]
     fn wait(&self, stream: Alive<'_>, event: Event, flags: CUevent_wait_flags) -> Result<()> {
         let event = event.handle as CUevent;
-        // SAFETY: as for `record_event`.
+        // SAFETY: the event and the stream are alive, for the reasons that `record_event` gives.
         unsafe { self.calls.stream_wait_event(native(stream), event, flags as c_uint) }
     }
 }
@@ -82,13 +82,13 @@ impl Driver for Cuda {
             (&raw mut managed).cast(),
             (&raw mut owner).cast(),
         ];
-        // SAFETY: four names and four places. The driver's table of attributes gives the types: unsigned int, int, a
-        // boolean no larger than unsigned int (zeroed), CUcontext. All of them outlive the call.
+        // SAFETY: `names` and `values` have four entries each, and outlive the call. The driver writes an unsigned int,
+        // an int, a boolean, which has room in `managed`, and a CUcontext (CUDA driver API, `CUpointer_attribute`).
         unsafe {
             let (names, values) = (names.as_mut_ptr(), values.as_mut_ptr());
             self.calls.pointer_attributes(4, names, values, pointer)
         }?;
-        // For a pointer that CUDA does not know, the memory type is 0 and the ordinal -2 (H200, driver 580, 2026-11).
+        // For a pointer that CUDA does not know, the memory type is 0 (H200, driver 580, 2026-11).
         let kind = match (memory_type, managed & 0xFF) {
             (0, _) => return Ok(None),
             (_, 1) => MemoryKind::Managed,
@@ -136,8 +136,9 @@ impl Driver for Cuda {
     }
 
     fn push_context(&self, context: Context) -> Result<()> {
-        // SAFETY: every `Context` came from the driver. It is a primary context, which `primary` retains, or the
-        // context of memory or of a stream that is kept alive.
+        // SAFETY: the driver returned the context, or a `WorkStream` names it as the context of its stream. It is a
+        // primary context, which `primary` retains, or the context of memory or of a stream in use. Nobody may destroy
+        // a context while its memory or streams are in use.
         unsafe { self.calls.ctx_push(context.0.get() as CUcontext) }
     }
 
@@ -153,8 +154,8 @@ impl Driver for Cuda {
     fn life(&self, context: Context) -> Result<u64> {
         let Some(calls) = &self.numbers else { return Ok(0) };
         let mut life = 0;
-        // SAFETY: the driver recognises a destroyed context by its address (CONTEXT_IS_DESTROYED, H200, driver 580,
-        // 2026-11); `life` outlives the call.
+        // SAFETY: `life` outlives the call. The context may be destroyed: then the driver returns CONTEXT_IS_DESTROYED
+        // (H200, driver 580, 2026-11), or the number of a later context at the address.
         unsafe { calls.ctx_get_id(context.0.get() as CUcontext, &raw mut life) }?;
         Ok(life)
     }
@@ -176,7 +177,7 @@ impl Driver for Cuda {
         let _relaxed = self.calls.relaxed()?;
         // SAFETY: the bridge destroys only events that it opened from another process, and their holder does not use
         // them after that. The driver destroys an event with its context. The check above shows that the context is not
-        // destroyed; before CUDA 12 there is no number to check, and the context must not have been reset.
+        // destroyed. Before CUDA 12 contexts have no numbers, so there this process must not reset or destroy it.
         match unsafe { (self.calls.event_query)(event.handle as CUevent) } {
             NOT_READY => Ok(false),
             code => self.calls.check(call, code).map(|()| true),
@@ -198,7 +199,8 @@ impl Driver for Cuda {
         // SAFETY: `Alive` proves that the stream is alive; `status` outlives the call.
         match unsafe { (self.calls.stream_is_capturing)(native(stream), (&raw mut status).cast()) }
         {
-            // Only for the legacy default stream.
+            // The driver returns this only for the legacy default stream, while a blocking stream of its context is
+            // captured.
             STREAM_CAPTURE_IMPLICIT => return Ok(CaptureStatus::Beside),
             code => self.calls.check(call, code)?,
         }
@@ -235,11 +237,11 @@ impl Driver for Cuda {
 
     #[inline]
     fn record_event(&self, event: Event, stream: Alive<'_>) -> Result<()> {
-        // SAFETY: the bridge destroys only events that it opened from another process, and their holder does not use
-        // them after that. The driver destroys an event with its context. Before `take_event` returned the event, it
-        // compared the numbers of the context and of the event's context. Where no number was compared (an event shared
-        // with another process, or a driver before CUDA 12), the context must not have been reset. `Alive` proves that
-        // the stream is alive.
+        // SAFETY: `Alive` proves that the stream is alive. The bridge destroys only events that it opened from another
+        // process, and their holder does not use them after that. The driver destroys an event with its context. The
+        // event is new, or the caller (for an event that processes share) or `take_event` has compared the number of
+        // its context with the present one. Before CUDA 12 contexts have no numbers, so there this process must not
+        // reset or destroy the context.
         unsafe { self.calls.event_record(event.handle as CUevent, native(stream)) }
     }
 

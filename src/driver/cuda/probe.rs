@@ -12,7 +12,7 @@ use crate::driver::codes::NOT_INITIALIZED;
 use crate::driver::fork::{self, Process};
 use crate::error::{Error, Kind, Result};
 
-/// The machine's CUDA driver: its entry points, and the primary contexts in use.
+/// The machine's CUDA driver: its entry points, and the primary contexts that the bridge retains.
 #[derive(Debug)]
 pub struct Cuda {
     pub(super) calls: Calls,
@@ -25,19 +25,19 @@ pub struct Cuda {
     pub(super) copies: Result<CopyCalls>,
     pub(super) launches: Result<LaunchCalls>,
     pub(super) ipc: Result<IpcCalls>,
-    /// The primary contexts by ordinal. Each is retained once and kept: a context with events of the bridge must not
-    /// be destroyed while the process can still order work in it.
+    /// The primary contexts by ordinal. Each is retained on first use and never released: if a context is destroyed,
+    /// the driver destroys the bridge's events in it.
     pub(super) primary: Box<[OnceLock<Context>]>,
 }
 
-/// The driver, with the process that found it.
+/// The result of the search for the driver, with the process that searched.
 static PROBED: OnceLock<(Process, Result<Cuda>)> = OnceLock::new();
 
 impl Cuda {
-    /// The driver, which is looked for on first use. The result is kept, also if there is no driver: none appears
-    /// later.
+    /// The driver. The first call looks for it and keeps the result, also an error: a driver that appears later is not
+    /// found.
     ///
-    /// Fails in a forked child of the process that found the driver.
+    /// Fails if no driver was found, and in a forked child of the process that found the driver.
     #[inline]
     pub fn get() -> Result<&'static Self> {
         match PROBED.get() {
@@ -56,7 +56,7 @@ impl Cuda {
         by.check().map(|()| cuda)
     }
 
-    /// Fails in a forked child of the process that found the driver.
+    /// Fails in a forked child of the process that found the driver. Does not look for a driver.
     pub(in crate::driver) fn check_process() -> Result<()> {
         match PROBED.get() {
             Some((by, Ok(_))) => by.check(),
@@ -68,7 +68,7 @@ impl Cuda {
         let Started { library, calls, initialised } = start()?;
         calls.check("cuInit", initialised).map_err(|error| {
             if initialised == NOT_INITIALIZED {
-                // Another library initialised the driver before this process was forked.
+                // This is a forked child, and another library had initialised the driver in its parent.
                 return fork::forked();
             }
             let got = format!("a driver that fails to start: {}", error.got());
@@ -91,7 +91,7 @@ impl Cuda {
         })
     }
 
-    /// Whether [`Cuda::get`] has looked for the driver already.
+    /// Whether [`Cuda::get`] has looked for the driver already, and found it or not.
     pub(in crate::driver) fn is_probed() -> bool {
         PROBED.get().is_some()
     }

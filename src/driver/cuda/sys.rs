@@ -1,8 +1,8 @@
 //! The C types, structures and constants for the driver calls of this crate.
 //!
 //! The crate declares them itself, so that it works beside any version of [cudarc](https://docs.rs/cudarc), however
-//! that loads the driver. The feature `cudarc-sys`, which the wheel sets, replaces them by cudarc's, and the compiler
-//! compares the two.
+//! that loads the driver. The feature `cudarc-sys`, which the wheel sets, replaces them by cudarc's. The compiler then
+//! compares the constants, and the size, alignment and field offsets of most structures.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "cudarc-sys")]
@@ -18,37 +18,42 @@ use libloading::Library;
 #[cfg(not(feature = "cudarc-sys"))]
 pub(super) use own::*;
 
-/// The file name that every driver has. The toolkit's stub has only the plain name.
+/// The file name of every driver's library. The toolkit's stub library has only the plain name, `libcuda.so`.
 const VERSIONED: &str = "libcuda.so.1";
 
-/// The driver's library, which is never closed; `None` if the machine has none.
+/// The library that cudarc finds first: the driver's, or the toolkit's stub. It is never closed. `None` if cudarc finds
+/// none.
 #[cfg(feature = "cudarc-sys")]
 pub(super) fn library() -> Option<&'static Library> {
     use cudarc::driver::sys;
-    // SAFETY: this opens the driver's library by its well-known names. Every CUDA program runs the library's
-    // initialisers. cudarc panics without a library, so the check comes first.
+    // SAFETY: cudarc opens the driver's library by its well-known names. Every CUDA program runs the library's
+    // initialisers. `culib` panics without a library, so `is_culib_present` comes first.
     unsafe { sys::is_culib_present().then(|| sys::culib()) }
 }
 
-/// The driver's library, which is never closed; `None` if the machine has none.
+/// Opens the driver's library by its file name [`VERSIONED`], else by the plain name, which may be the toolkit's stub.
+/// The library is never closed. `None` if neither name opens.
 #[cfg(not(feature = "cudarc-sys"))]
 pub(super) fn library() -> Option<&'static Library> {
-    // SAFETY: as below.
+    // SAFETY: this opens the driver's library, or its stub, by the plain name. Every CUDA program runs the library's
+    // initialisers.
     versioned().or_else(|| unsafe { open("libcuda.so") })
 }
 
-/// Opens the library by the name that the toolkit's stub does not have.
+/// Opens the driver's library by its file name [`VERSIONED`], which the toolkit's stub does not have. `None` if it does
+/// not open.
 pub(super) fn versioned() -> Option<&'static Library> {
-    // SAFETY: this opens the driver's library by its well-known name. Every CUDA program runs the library's
-    // initialisers.
+    // SAFETY: the file is the driver's library, whose initialisers every CUDA program runs.
     unsafe { open(VERSIONED) }
 }
 
+/// Opens the library `name`, which is never closed. `None` if it does not open.
+///
 /// # Safety
 ///
-/// The library's initialisers may run.
+/// It must be sound to run the library's initialisers.
 unsafe fn open(name: &str) -> Option<&'static Library> {
-    // SAFETY: the caller allows the initialisers to run.
+    // SAFETY: the caller promises that it is sound to run the initialisers.
     let library = unsafe { Library::new(name) };
     library.ok().map(|library| &*Box::leak(Box::new(library)))
 }
@@ -156,7 +161,7 @@ mod own {
         };
     }
 
-    /// The value of a launch attribute, as bytes.
+    /// The value of a launch attribute: 64 bytes, aligned like a pointer. Only `pad` is used.
     #[repr(C)]
     #[derive(Clone, Copy)]
     pub(crate) union CUlaunchAttributeValue {

@@ -3,11 +3,12 @@
 //! `cuCtxSynchronize` ends every capture in the context, and kills the process while other threads capture.
 //! `cuModuleUnload` waits for the same work and spoils no capture, and other threads go on launching, copying and
 //! recording (H100, driver 580, 2026-11). Loading a module waits as well, and keeps other threads from launching
-//! meanwhile. So each wait loads a module right afterwards, for the next wait.
+//! meanwhile. So each wait loads a module right afterwards, for the next wait in the same context. The first wait in a
+//! context must load the module that it unloads.
 //!
-//! No documentation says that unloading waits. So each process checks it once, with work of 1, 2 and 4 ms. If unloading
-//! does not wait, or is missing, the bridge allocates and frees memory: that waits too, but holds up other
-//! threads' launches.
+//! No documentation says that unloading waits. So the first wait of the process checks it, with work of 1, 2 and 4 ms,
+//! and later waits use the result. The bridge allocates and frees memory instead if unloading does not wait, fails, or
+//! is missing, and before CUDA 12. That waits too, but holds up other threads' launches.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_uint, c_void};
@@ -22,12 +23,13 @@ use crate::driver::codes::{INVALID_CONTEXT, NOT_READY, OUT_OF_MEMORY};
 use crate::driver::{Context, Driver as _};
 use crate::error::Result;
 
-/// PTX of a module with one empty kernel, which every current GPU and driver accepts.
+/// PTX of a module with one empty kernel, for drivers of CUDA 11 or later and GPUs of compute capability 5.0 or later.
 const EMPTY: &CStr =
     c".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry cai_bridge_empty() { ret; }\n";
 
-/// How long the work takes in each of the checks whether unloading waits. If this thread is held up for as long as the
-/// work takes, a check sees a wait that was none. So there are several, and the work of each takes twice as long.
+/// How long the work takes in each of the checks whether unloading waits. If the checking thread is held up for as long
+/// as the work takes, a check sees a wait although unloading did not wait. So there are three checks, each with work
+/// that takes twice as long as in the check before.
 const WORK: &[Duration; 3] =
     &[Duration::from_millis(1), Duration::from_millis(2), Duration::from_millis(4)];
 
@@ -35,21 +37,21 @@ const WORK: &[Duration; 3] =
 struct HostWait {
     /// Whether unloading a module waits, once it has been checked.
     unloading_waits: OnceLock<bool>,
-    /// The modules loaded for the next wait, one for each context for which the host has waited.
+    /// The slots for modules, one for each context for which the host has waited by unloading.
     spare: Mutex<Vec<Arc<SpareModule>>>,
 }
 
 static HOST_WAIT: HostWait =
     HostWait { unloading_waits: OnceLock::new(), spare: Mutex::new(Vec::new()) };
 
-/// The module that the next wait for a context will unload.
+/// The slot for the module that the next wait for `context` will unload. `life` is the context's number.
 #[derive(Debug)]
 struct SpareModule {
     context: Context,
     life: u64,
-    /// The `CUmodule`. A waiting thread keeps it locked, so a second thread for the same context waits for the first.
-    /// The second thread then finds the module that the first has loaded, and need not load one itself, which would
-    /// hold up other launches.
+    /// The `CUmodule`; `None` if no module is loaded. A waiting thread keeps this locked, so a second thread for the
+    /// same context waits for the first. The second thread then finds the module that the first has loaded, and need
+    /// not load one itself, which would hold up other launches.
     module: Mutex<Option<usize>>,
 }
 
@@ -70,10 +72,10 @@ fn spare(context: Context, life: u64) -> Arc<SpareModule> {
     new
 }
 
-/// Keeps a stream busy for the time that `work` points to, one of [`WORK`]. It must call neither CUDA nor Python, since
-/// a thread of the driver runs it.
+/// The host function that keeps a stream busy. `work` points to its duration, one of [`WORK`]. A thread of the driver
+/// runs the function, so it must call neither CUDA nor Python.
 unsafe extern "C" fn sleep(work: *mut c_void) {
-    // SAFETY: `is_seen_to_wait_for`, the only caller, passes a `&'static Duration`.
+    // SAFETY: only `is_seen_to_wait_for` queues this function, and it passes a `&'static Duration` as `work`.
     std::thread::sleep(unsafe { *work.cast::<Duration>() });
 }
 
@@ -91,7 +93,7 @@ impl Cuda {
         let life = self.life(context)?;
         let _relaxed = self.calls.relaxed()?;
         match modules {
-            // If this fails, wait by freeing memory instead. If the context is broken, that returns the error.
+            // If unloading fails or does not wait, wait by freeing memory. In a broken context that fails as well.
             Some(modules) if modules.wait(context, life).unwrap_or(false) => Ok(()),
             _ => self.calls.wait_by_memory(),
         }
@@ -125,13 +127,15 @@ impl ModuleCalls {
     }
 
     fn unload_empty(&self, module: usize) -> Result<()> {
-        // SAFETY: `load_empty` loaded the module in the current context, which has not been destroyed since. The module
-        // was taken out of its slot, so it is unloaded once, and nothing in it was ever used.
+        // SAFETY: `load_empty` loaded the module in the current context. It was loaded in this wait, or comes from the
+        // slot for the context's number, so the context was not destroyed since. The module is in no slot any more, so
+        // it is unloaded once. Nothing in it was ever used.
         unsafe { self.unload(module as CUmodule) }
     }
 
-    /// Checks with each piece of [`WORK`] whether unloading waits, first with `module`, and returns whether each check
-    /// saw it wait. If several threads check at once, the first result counts for all.
+    /// Checks with each duration of [`WORK`] in turn whether unloading waits, and stops at a check that sees no wait.
+    /// The first check unloads `module`, each later one a new module. Keeps and returns whether all checks saw a wait;
+    /// an error is not kept. If several threads check at once, the first result counts for all.
     fn is_seen_to_wait(&self, module: usize) -> Result<bool> {
         let mut next = Some(module);
         for work in WORK {
@@ -150,7 +154,7 @@ impl ModuleCalls {
         // SAFETY: `stream` outlives the call.
         unsafe { self.create(&raw mut stream, flags) }?;
         let work = ptr::from_ref(work).cast_mut().cast();
-        // SAFETY: the stream was made above. The function only reads `work`, and both exist as long as the process.
+        // SAFETY: the stream was made above. `sleep` only reads `work`, and both exist as long as the process.
         let queued = unsafe { self.launch(stream, Some(sleep), work) };
         let unloaded = self.unload_empty(module);
         // SAFETY: the stream was made above.

@@ -1,6 +1,6 @@
 //! The simulated device of another library, as the library that borrows it sees it.
 //!
-//! Copies of blocks are not lent: an extension copies by queued work of its own. Allocations, frees and waits are.
+//! Allocations, frees and waits are lent. Copies of blocks are not: an extension copies by queued work of its own.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -35,7 +35,8 @@ unsafe impl Sync for BorrowedDevice {}
 
 impl Drop for BorrowedDevice {
     fn drop(&mut self) {
-        // SAFETY: `current` took a reference for this value, and only this drop releases it.
+        // SAFETY: only values from `current` are dropped. `current` took a reference for each, which only this drop
+        // releases.
         unsafe { (self.table.release)(self.machine) }
     }
 }
@@ -59,7 +60,7 @@ impl BorrowedDevice {
         (!machine.is_null()).then(|| Self { table, machine, process: Process::current() })
     }
 
-    /// The process that borrowed the machine.
+    /// The process that borrowed the machine, the only one that may call it.
     pub const fn process(&self) -> Process {
         self.process
     }
@@ -230,7 +231,7 @@ impl Copies for BorrowedDevice {
     }
 }
 
-/// A task, and the table through which it is called.
+/// A task, and the table of the machine that runs it.
 struct Data {
     task: Arc<Task>,
     table: &'static LentTable,
@@ -242,7 +243,7 @@ unsafe extern "C" fn run(data: *mut c_void, machine: Raw) {
     let (table, process) = (data.table, Process::current());
     // Do not release a reference at the end: this value holds none. The machine exists, since it is running this work.
     let machine = ManuallyDrop::new(BorrowedDevice { table, machine, process });
-    // A panic must not reach the other library. The task has reported it.
+    // A panic must not reach the lender. A kernel's task has reported its panic.
     let _ = caught(|| (data.task)(&*machine));
 }
 
@@ -299,19 +300,19 @@ impl Machine for BorrowedDevice {
 
     fn store(&self, ptr: u64, bytes: &[u8]) -> Result<()> {
         let (from, length) = (bytes.as_ptr(), bytes.len());
-        // SAFETY: as above.
+        // SAFETY: as for `load`.
         checked("store", unsafe { (self.table.store)(self.machine, ptr, from, length) })
     }
 
     fn read_on_host(&self, ptr: u64, bytes: &mut [u8]) -> Result<()> {
         let (to, length) = (bytes.as_mut_ptr(), bytes.len());
-        // SAFETY: as above.
+        // SAFETY: as for `load`.
         checked("read", unsafe { (self.table.read_on_host)(self.machine, ptr, to, length) })
     }
 
     fn failed(&self, kernel: &str, why: &str) {
         let failed = self.table.failed;
-        // SAFETY: as above, for both texts.
+        // SAFETY: as for `load`, for both texts.
         unsafe { failed(self.machine, kernel.as_ptr(), kernel.len(), why.as_ptr(), why.len()) }
     }
 }

@@ -41,10 +41,11 @@ unsafe extern "C" fn release(machine: Raw) {
 ///
 /// # Safety
 ///
-/// The borrower holds a reference to the machine, or its work is running on the machine.
+/// `raw` came from [`TABLE`]'s `current`, or with a call of a `LentRun`. During `'a` the borrower holds a reference to
+/// the machine, or its work is running on the machine.
 unsafe fn machine<'a>(raw: Raw) -> &'a Simulated {
-    // SAFETY: `current` returned the address of a `Simulated` in an `Arc`, and the caller promises that the machine
-    // still exists.
+    // SAFETY: `current_machine` and `BorrowerData::run` give a borrower only addresses of a `Simulated`. The caller
+    // promises that the machine exists during `'a`.
     unsafe { &*raw.cast::<Simulated>() }
 }
 
@@ -65,8 +66,8 @@ unsafe extern "C" fn call(
     arguments: *const [u64; 4],
     answers: *mut [u64; 4],
 ) -> u32 {
-    // SAFETY: the borrower passes a machine to which it holds a reference, and two lists of four numbers that outlive
-    // the call.
+    // SAFETY: the borrower holds a reference to the machine, or its work is running on the machine. Both lists have
+    // four numbers and outlive the call.
     let (machine, arguments, answers) = unsafe { (machine(raw), *arguments, &mut *answers) };
     answer(machine, || {
         let op = Op::numbered(op).ok_or_else(|| unknown("call"))?;
@@ -96,7 +97,8 @@ fn event([handle, of, life, _]: [u64; 4]) -> Result<Event> {
 
 fn stream<'a>(native: u64) -> Alive<'a> {
     let stream = Stream::from_native(native, Thread::current());
-    // SAFETY: the simulated device knows which of its streams exist, and returns an error for any other handle.
+    // SAFETY: the simulated device knows which of its streams exist, and returns an error for any other handle. It does
+    // not read the place.
     unsafe { Alive::kept(stream, Place::gpu(0)) }
 }
 
@@ -154,14 +156,15 @@ fn carried_out(machine: &Simulated, op: Op, arguments: [u64; 4]) -> Result<[u64;
     })
 }
 
-/// The borrower's data. It is freed with the last work that uses it.
+/// The function and data of a borrower's work. A graph that captured the work keeps them for its launches. Dropping
+/// this value frees the data.
 struct BorrowerData {
     run: super::LentRun,
     data: *mut c_void,
     end: super::LentEnd,
 }
 
-// SAFETY: the borrower's task is `Send` and `Sync`, as `borrowed` requires.
+// SAFETY: the data is what `borrowed` queues: a task, whose type there is `Send` and `Sync`, and a static table.
 unsafe impl Send for BorrowerData {}
 // SAFETY: as above.
 unsafe impl Sync for BorrowerData {}
@@ -182,13 +185,13 @@ impl Drop for BorrowerData {
 }
 
 unsafe extern "C" fn queue(raw: Raw, on: u64, work: *const LentWork) -> u32 {
-    // SAFETY: as for `call`. The work's lists have the stated lengths and outlive the call.
+    // SAFETY: as for `call`; `work` points to a piece of work that outlives the call.
     let (machine, work) = unsafe { (machine(raw), *work) };
     let data = BorrowerData { run: work.run, data: work.data, end: work.end };
     answer(machine, || {
-        // SAFETY: as above.
+        // SAFETY: the name has this many bytes, which outlive the call.
         let name = unsafe { std::slice::from_raw_parts(work.name, work.name_length) };
-        // SAFETY: as above.
+        // SAFETY: the list has a pair for each read and each write, and outlives the call.
         let spans = unsafe { std::slice::from_raw_parts(work.spans, work.reads + work.writes) };
         let spans: Vec<Span> = spans.iter().map(|&[ptr, len]| Span { ptr, len }).collect();
         let (reads, writes) = spans.split_at(work.reads);
@@ -198,13 +201,13 @@ unsafe extern "C" fn queue(raw: Raw, on: u64, work: *const LentWork) -> u32 {
 }
 
 unsafe extern "C" fn load(raw: Raw, ptr: u64, bytes: *mut u8, length: usize) -> u32 {
-    // SAFETY: as for `call`; `bytes` points to `length` writable bytes.
+    // SAFETY: as for `call`; `bytes` points to `length` writable bytes, which outlive the call.
     let (machine, bytes) = unsafe { (machine(raw), std::slice::from_raw_parts_mut(bytes, length)) };
     answer(machine, || Machine::load(machine, ptr, bytes))
 }
 
 unsafe extern "C" fn store(raw: Raw, ptr: u64, bytes: *const u8, length: usize) -> u32 {
-    // SAFETY: as for `call`; `bytes` points to `length` readable bytes.
+    // SAFETY: as for `call`; `bytes` points to `length` readable bytes, which outlive the call.
     let (machine, bytes) = unsafe { (machine(raw), std::slice::from_raw_parts(bytes, length)) };
     answer(machine, || Machine::store(machine, ptr, bytes))
 }

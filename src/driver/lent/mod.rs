@@ -15,7 +15,8 @@ pub const VERSION: u32 = 3;
 /// The name of the capsule that holds the table.
 pub const NAME: &std::ffi::CStr = c"cai_bridge.simulated_device";
 
-/// A pointer to a machine. One that `current` returns stands for a counted reference.
+/// A pointer to a machine. `current` returns it with a reference, which the caller must `release`. A [`LentRun`] gets
+/// it without a reference.
 pub type Raw = *const c_void;
 
 /// The function that the machine calls to run queued work, with the work's data and the machine.
@@ -24,7 +25,7 @@ pub type LentRun = unsafe extern "C" fn(*mut c_void, Raw);
 /// The function that frees the work's data.
 pub type LentEnd = unsafe extern "C" fn(*mut c_void);
 
-/// A piece of work passed to the other library.
+/// A piece of work, as the borrower passes it to `queue`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct LentWork {
@@ -34,9 +35,9 @@ pub struct LentWork {
     pub name_length: usize,
     /// The bytes that the work reads, then the bytes that it writes, as pairs of an address and a length.
     pub spans: *const [u64; 2],
-    /// The number of pairs that the work reads.
+    /// How many of the pairs are reads.
     pub reads: usize,
-    /// The number of pairs that the work writes.
+    /// How many of the pairs are writes.
     pub writes: usize,
     /// The function to run.
     pub run: LentRun,
@@ -47,7 +48,7 @@ pub struct LentWork {
     pub end: LentEnd,
 }
 
-/// The functions. A returned number is a `CUresult`.
+/// The functions by which another library uses the simulated device. A returned `u32` is a `CUresult`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct LentTable {
@@ -62,11 +63,11 @@ pub struct LentTable {
     pub call: unsafe extern "C" fn(Raw, u32, *const [u64; 4], *mut [u64; 4]) -> u32,
     /// Queues work on a stream.
     pub queue: unsafe extern "C" fn(Raw, u64, *const LentWork) -> u32,
-    /// Reads bytes from inside running work.
+    /// Reads the machine's memory from inside running work.
     pub load: unsafe extern "C" fn(Raw, u64, *mut u8, usize) -> u32,
-    /// Writes bytes from inside running work.
+    /// Writes the machine's memory from inside running work.
     pub store: unsafe extern "C" fn(Raw, u64, *const u8, usize) -> u32,
-    /// Reads bytes from the host.
+    /// Reads the machine's memory on the host. Makes no queued work run.
     pub read_on_host: unsafe extern "C" fn(Raw, u64, *mut u8, usize) -> u32,
     /// Reports a kernel that failed: its name and the reason, in UTF-8.
     pub failed: unsafe extern "C" fn(Raw, *const u8, usize, *const u8, usize),
@@ -89,7 +90,7 @@ macro_rules! ops {
                 }
             }
 
-            /// The driver's name for the call.
+            /// The name of the call in an error.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $call,)+ }
             }
@@ -98,7 +99,7 @@ macro_rules! ops {
 }
 
 ops! {
-    /// Takes an address. Returns whether it is known, the ordinal, the kind of memory, the context.
+    /// Takes an address. Returns whether it is known, the ordinal, the memory's `DLDeviceType`, and the context or 0.
     Pointer = 0, "cuPointerGetAttributes";
     /// Takes an ordinal. Returns the device's primary context.
     Primary = 1, "cuDevicePrimaryCtxRetain";
@@ -114,7 +115,7 @@ ops! {
     Life = 6, "cuCtxGetId";
     /// Takes a context. Returns an event's handle and life.
     TakeEvent = 7, "cuEventCreate";
-    /// Takes an event's handle, context and life.
+    /// Takes an event's handle, context and life, and keeps the event for reuse.
     SpareEvent = 8, "cuEventDestroy";
     /// Takes an event's handle, context and life. Returns whether the event is reached.
     IsReached = 9, "cuEventQuery";

@@ -1,4 +1,5 @@
-//! Checks each declared memory access against the earlier ones, and makes the host's accesses.
+//! Checks declared memory accesses against the memory's bounds, frees and earlier accesses. Reads and writes memory
+//! for the host and for running work.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ const COPY: &str = "cuMemcpy";
 
 impl MachineState {
     /// Checks one declared access of `who`, whose clock is `clock`: against the bounds of the memory, a free, and the
-    /// earlier accesses. Skips the earlier operations in `named`, which were paired with `who` before.
+    /// earlier accesses. Keeps an access to live memory for later checks. Reports no race with an operation in `named`,
+    /// and adds each operation whose race it reports to `named`.
     pub(super) fn touch(
         &mut self,
         who: &Arc<Actor>,
@@ -58,8 +60,8 @@ impl MachineState {
         }
     }
 
-    /// Advances the host's clock for its next access. The access is checked with an empty clock, since every check
-    /// asks the host's clock first.
+    /// Counts one more access of the host in the host's clock, and returns the access's origin. An empty clock is
+    /// enough to check the access: every check asks the host's clock as well.
     pub(super) fn host_access(&mut self, name: &str) -> Arc<Actor> {
         let time = self.host.get(Lane::HOST).saturating_add(1);
         self.host.reach(Lane::HOST, time);
@@ -73,7 +75,7 @@ impl MachineState {
         })
     }
 
-    /// Orders the host after `point`, whose work has run, from now on.
+    /// Orders the host after `point`. The work before `point` has run.
     pub(super) fn learn(&mut self, point: &Clock) {
         self.host.join(point);
         self.learned = self.learned.saturating_add(1);
@@ -92,7 +94,7 @@ impl MachineState {
 }
 
 impl Simulated {
-    /// Reads memory from the host, checked against all other accesses. Makes no queued work run.
+    /// Reads memory from the host, and checks the read against the earlier accesses. Runs no queued work.
     pub fn host_read(&self, ptr: u64, len: u64, name: &str) -> Result<Vec<u8>> {
         let span = Span { ptr, len };
         self.make(COPY, |state| {
@@ -104,7 +106,7 @@ impl Simulated {
         })
     }
 
-    /// Writes memory from the host, checked against all other accesses. Makes no queued work run.
+    /// Writes memory from the host, and checks the write against the earlier accesses. Runs no queued work.
     pub fn host_write(&self, ptr: u64, bytes: &[u8], name: &str) -> Result<()> {
         self.make(COPY, |state| {
             let len = u64::try_from(bytes.len()).map_err(|_| codes::INVALID_VALUE)?;
@@ -116,14 +118,14 @@ impl Simulated {
         })
     }
 
-    /// Records one access of the host to all of `reads` and `writes`, and checks it against all other accesses.
-    /// [`Simulated::load`] and [`Simulated::store`] then move the bytes.
+    /// Records one access of the host to all of `reads` and `writes`, and checks it against the earlier accesses. Moves
+    /// no bytes: [`Simulated::load`] and [`Simulated::store`] do, without a check.
     pub fn host_touch(&self, name: &str, reads: &[Span], writes: &[Span]) {
         self.lock().host_touch(name, reads, writes);
     }
 
-    /// Reads memory from inside running work. No race is looked for: the launch declared the access. Freed memory reads
-    /// as it is at that time.
+    /// Reads memory without a check: for running work, whose launch declared the access, and after
+    /// [`Simulated::host_touch`]. Freed memory can still be read.
     pub fn load(&self, ptr: u64, len: u64) -> Result<Vec<u8>> {
         if len == 0 {
             return Ok(Vec::new());
@@ -132,7 +134,8 @@ impl Simulated {
         self.make(COPY, |state| state.memory.load(span).ok_or(codes::ILLEGAL_ADDRESS))
     }
 
-    /// Writes memory from inside running work. No race is looked for: the launch declared the access.
+    /// Writes memory without a check: for running work, whose launch declared the access, and after
+    /// [`Simulated::host_touch`]. Freed memory can still be written.
     pub fn store(&self, ptr: u64, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());

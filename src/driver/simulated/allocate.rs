@@ -1,8 +1,8 @@
 //! Allocations and frees.
 //!
-//! A stream's pool hands a freed block out again at once for the same stream, as caching allocators do. New work on
-//! that stream is in order with the old. Work on another stream that still uses the old block races with the new work,
-//! unless it is ordered before.
+//! Each stream has a pool. The pool hands a freed block out again at once, as caching allocators do. New work on the
+//! pool's stream follows the stream's earlier work. Earlier work on another stream that uses the block races with the
+//! new work, unless something orders the new work after the earlier work.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ const FREE: &str = "cuMemFree";
 const FREE_ON: &str = "cuMemFreeAsync";
 
 impl MachineState {
-    /// Returns the stream to whose pool the allocation at `start` is returned; `None` if it comes from no pool. If no
-    /// live allocation starts at `start`, returns an error, and reports an invalid free unless the allocation was lost
-    /// with its context.
+    /// Returns the stream from whose pool the allocation at `start` comes; `None` if it comes from no pool. If no live
+    /// allocation starts at `start`, returns an error, and reports an invalid free unless the allocation was lost with
+    /// its context.
     fn freeable(&mut self, start: u64, place: Arc<str>) -> DriverResult<Option<StreamId>> {
         if self.memory.is_gone(start) {
             return Err(codes::CONTEXT_IS_DESTROYED);
@@ -65,7 +65,7 @@ impl MachineState {
     pub(super) fn free_in_order(&mut self, start: u64, stream: StreamId) -> DriverResult<()> {
         let place = Arc::clone(&self.streams.get(stream).name);
         self.freeable(start, place)?;
-        // A block of another process stays mapped until this process has closed it as often as it has opened it.
+        // A block of another process stays open until this process has closed it as often as it has opened it.
         if self.memory.close(start) == Some(false) {
             return Ok(());
         }
@@ -122,7 +122,8 @@ impl MachineState {
         self.memory.add(nbytes, pointer, label, None).ok_or(codes::OUT_OF_MEMORY)
     }
 
-    /// Marks the block as freed by `who`, and reports the accesses that race with the free.
+    /// Marks the block at `start` as freed by `who`, and reports the accesses that race with the free. A block from a
+    /// pool goes to the pool of the stream `pool`.
     fn mark_freed(&mut self, start: u64, who: &Arc<Actor>, clock: &Clock, pool: Option<StreamId>) {
         let Some(block) = self.memory.at(start) else { return };
         let access = Access::new(who, block.whole());
@@ -159,7 +160,7 @@ impl Simulated {
     }
 
     /// Allocates device memory from the pool of `stream`. A freed block of the same length is handed out again at
-    /// once, even if other work on it has not run yet.
+    /// once, even if earlier work that uses the block has not run yet.
     pub fn alloc_from_pool(&self, stream: Stream, nbytes: u64, label: &str) -> Result<u64> {
         self.make(ALLOCATE, |state| {
             let pool = state.stream(stream)?;
@@ -167,7 +168,8 @@ impl Simulated {
         })
     }
 
-    /// The number of bytes that are allocated and not freed.
+    /// The number of bytes that are allocated and not freed, on all devices. A stream-ordered free counts as soon as it
+    /// is called.
     pub fn bytes_in_use(&self) -> u64 {
         self.lock().memory.in_use()
     }
@@ -177,9 +179,10 @@ impl Simulated {
         self.lock().memory.pointer(ptr).map(|pointer| pointer.ordinal)
     }
 
-    /// Frees an allocation: from the host and at once, or (`Some`) in the order of a stream. Memory from a pool goes to
-    /// the pool of the stream that frees it. With `None` that is the stream whose pool the memory is of, and a capture
-    /// does not notice.
+    /// Frees an allocation. With a stream, the free is in the order of the stream, and fails if a capture forbids it.
+    /// With `None`, memory from a pool is freed in the order of the pool's stream, and other memory at once, from the
+    /// host. Captures forbid neither, and record neither. Memory from a pool goes to the pool of the stream in whose
+    /// order the memory is freed.
     ///
     /// If no live allocation starts at `ptr`, returns an error, and reports an invalid free unless the allocation was
     /// lost with its context. For the pointer 0 nothing happens.

@@ -5,7 +5,7 @@ use crate::stream::{Stream, Thread};
 
 macro_rules! calls {
     ($($name:ident = $entry:literal, $result:ident;)+) => {
-        /// An entry point of the driver whose calls are logged and can be made to fail.
+        /// An entry point of the driver whose calls by the bridge are logged and can be made to fail.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Call {
             $(#[doc = concat!("`", $entry, "`.")] $name,)+
@@ -85,7 +85,7 @@ pub enum Outcome {
     Done,
     /// The call reported success and did nothing, as [`Simulated::suppress`](super::Simulated::suppress) asked.
     Suppressed,
-    /// The call failed with this code.
+    /// The call failed with this CUDA error code.
     Failed(u32),
 }
 

@@ -1,4 +1,4 @@
-//! Makes the driver calls, and logs the last [`LOGGED`] of them.
+//! Runs driver calls, with or without the log and the injected faults. The log keeps the last [`LOGGED`] calls.
 
 use std::collections::VecDeque;
 
@@ -73,7 +73,7 @@ impl Simulated {
             .ok_or_else(|| codes::failed(call.name(), codes::UNKNOWN))
     }
 
-    /// Makes a call without a result.
+    /// Makes a call without a result. If a fault suppresses the call, the call succeeds.
     pub(super) fn act(
         &self,
         call: Call,
@@ -83,7 +83,7 @@ impl Simulated {
         self.called(call, arguments, body).map(drop)
     }
 
-    /// The last [`LOGGED`] driver calls of all threads, in order.
+    /// The logged calls of all threads, oldest first; at most [`LOGGED`].
     pub fn calls(&self) -> Vec<CallRecord> {
         self.lock().calls.log.iter().copied().collect()
     }

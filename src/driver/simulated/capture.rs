@@ -6,11 +6,17 @@
 //! the stream of the launch, and later work on that stream after the lanes.
 //!
 //! A call that is not allowed during a capture returns CUDA's error and spoils the capture, so that ending the capture
-//! fails as well. Such calls are: waits for work outside the capture, events of another capture, work on the legacy
-//! default stream beside a captured blocking stream, `cuMemAllocAsync`, and stream-ordered frees. Host waits and event
-//! queries are such calls as well, unless the thread's or the capture's mode allows them. An external wait
-//! (`CU_EVENT_WAIT_EXTERNAL`) becomes a node of the graph. Not modelled: graph launches inside a capture (refused),
-//! external records, memory nodes.
+//! fails as well. Some calls are allowed in no capture mode:
+//!
+//! - On a stream of the capture: a wait for work outside the capture, a stream-ordered allocation or free, a host wait
+//!   for the stream, `cuStreamGetFlags` and `cuStreamGetId`.
+//! - On the legacy default stream beside a captured blocking stream: work, a record, a wait, a host wait.
+//! - For an event of the capture: a host wait, a query.
+//! - A host wait for all contexts.
+//!
+//! Other host waits and event queries are not allowed either, unless the capture's or the thread's mode allows them.
+//! `cuModuleUnload` is always allowed. An external wait (`CU_EVENT_WAIT_EXTERNAL`) becomes a node of the graph. Not
+//! modelled: graph launches inside a capture (refused), external records, memory nodes.
 
 use std::collections::HashMap;
 
@@ -49,7 +55,7 @@ pub(super) struct Capture {
 }
 
 impl Capture {
-    /// Advances a lane by one step.
+    /// Advances a lane by one step, and returns the step's number.
     fn step(&mut self, lane: Lane) -> u64 {
         let time = &mut self.times[lane.index()];
         *time = time.saturating_add(1);
@@ -61,7 +67,7 @@ impl Capture {
     }
 }
 
-/// The open captures, by number.
+/// The open captures, the number of captures begun so far, and each thread's capture mode.
 #[derive(Debug, Default)]
 pub(super) struct Captures {
     pub(super) begun: usize,
@@ -131,8 +137,8 @@ impl MachineState {
         if refused { Err(codes::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// If `stream` is a legacy default stream: the capture of a blocking stream in its context, with which CUDA would
-    /// have to order whatever is queued on `stream`.
+    /// If `stream` is a legacy default stream and a blocking stream of its context is being captured: the capture. CUDA
+    /// would have to order work on `stream` with the captured work.
     fn implicit(&self, stream: StreamId) -> Option<CaptureId> {
         let stream = self.streams.get(stream);
         if stream.ordering != LegacyOrdering::Legacy {
@@ -159,7 +165,7 @@ impl MachineState {
     }
 
     /// Where the stream is inside its capture, as the capture and a clock over the capture's lanes; `None` if the
-    /// stream is not captured.
+    /// stream is not captured. Fails if the capture is spoiled.
     pub(super) fn captured_point(
         &mut self,
         stream: StreamId,
@@ -188,8 +194,9 @@ impl MachineState {
         self.streams.get_mut(stream).member = Some(member);
     }
 
-    /// Makes a stream wait for an event that was recorded in a capture. The stream joins the capture, or waits inside
-    /// it if it is captured already.
+    /// Makes a stream wait for an event that was recorded in the capture `event`. A stream outside every capture joins
+    /// the capture. A stream of the capture waits inside it. Fails for a legacy default stream, for a stream of another
+    /// capture, and if the capture is spoiled or has ended.
     pub(super) fn join_capture(
         &mut self,
         stream: StreamId,
@@ -242,8 +249,8 @@ impl MachineState {
 }
 
 impl Simulated {
-    /// `cuStreamIsCapturing`. Legal at any time. For the legacy default stream it fails while a blocking stream of
-    /// its context is captured, and spoils nothing.
+    /// `cuStreamIsCapturing`. Never spoils a capture. Fails for the legacy default stream while a blocking stream of
+    /// its context is captured.
     pub fn is_capturing(&self, stream: Stream) -> Result<bool> {
         self.ask(Call::StreamIsCapturing, CallArguments::stream(stream), |state| {
             let id = state.native(stream)?;
@@ -255,7 +262,7 @@ impl Simulated {
     }
 
     /// `cuStreamGetCaptureInfo`: the number of the capture that contains the stream. No two captures have the same
-    /// number.
+    /// number. Fails if no capture contains the stream.
     pub fn capture_number(&self, stream: Stream) -> Result<u64> {
         self.ask(Call::StreamGetCaptureInfo, CallArguments::stream(stream), |state| {
             let id = state.native(stream)?;
@@ -264,13 +271,13 @@ impl Simulated {
         })
     }
 
-    /// `cuThreadExchangeStreamCaptureMode`: sets which captures the calling thread's unsafe calls spoil. Returns the
-    /// previous mode.
+    /// `cuThreadExchangeStreamCaptureMode`: sets the calling thread's capture mode, and returns the previous one.
     pub fn exchange_capture_mode(&self, mode: CaptureMode) -> CaptureMode {
         self.lock().captures.modes.insert(Thread::current(), mode).unwrap_or_default()
     }
 
-    /// Runs `call` in the mode in which it spoils no capture.
+    /// Runs `call` with the calling thread in relaxed mode, in which `refuse_unsafe` never fails, and restores the
+    /// thread's mode.
     pub(super) fn relaxed<R>(&self, call: impl FnOnce() -> R) -> R {
         let before = self.exchange_capture_mode(CaptureMode::Relaxed);
         let answer = call();

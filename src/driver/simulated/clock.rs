@@ -1,11 +1,11 @@
 //! Vector clocks: which work is ordered after which.
 //!
 //! A lane is a sequence of work: the host, a stream, or a branch of a graph. Work number `t` of a lane happens before
-//! other work exactly if that work's clock has at least `t` for the lane. Clocks are transitively closed: a waiting
-//! stream takes over the whole clock that it waits for.
+//! work that is launched later exactly if the later work's clock, or the host's clock when the later work is launched,
+//! has at least `t` for the lane. Clocks are transitively closed: a waiting stream takes over the whole clock that it
+//! waits for.
 //!
-//! Work that the host is ordered after may be in the host's clock alone: that work has run, and everything launched
-//! later follows it.
+//! Other clocks may leave out what the host's clock covers: the work has run, and everything launched later follows it.
 
 use std::collections::BTreeMap;
 
@@ -26,13 +26,13 @@ impl Lane {
     }
 }
 
-/// For each lane, the number of the last work that this point is ordered after. Unknown lanes take no room, since a
-/// program may have had thousands of streams.
+/// A point in the order of work: for each lane, the number of the last work before the point. Entries that the host's
+/// clock covers may be left out. A lane with 0 has no entry, since a program may have had thousands of streams.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Clock(BTreeMap<Lane, u64>);
 
 impl Clock {
-    /// The last work of `lane` that this point is ordered after; 0 for none.
+    /// The number in the entry of `lane`; 0 if there is no entry.
     pub(super) fn get(&self, lane: Lane) -> u64 {
         self.0.get(&lane).copied().unwrap_or(0)
     }
@@ -52,23 +52,23 @@ impl Clock {
         }
     }
 
-    /// Removes the entries that `host`, the host's clock, covers: the work has run, and everything later follows it
-    /// anyway.
+    /// Removes the entries that `host`, the host's clock, covers: the work has run, and everything launched later
+    /// follows it anyway.
     pub(super) fn forget(&mut self, host: &Self) {
         self.0.retain(|lane, time| !host.covers(*lane, *time));
     }
 
-    /// Whether work number `time` of `lane` happens before this point.
+    /// Whether the entry of `lane` puts work number `time` of `lane` before this point.
     pub(super) fn covers(&self, lane: Lane, time: u64) -> bool {
         self.get(lane) >= time
     }
 
-    /// The lanes with work that this point is ordered after, each with the number of its last such work.
+    /// The entries: each lane with its number.
     pub(super) fn entries(&self) -> impl Iterator<Item = (Lane, u64)> + '_ {
         self.0.iter().map(|(lane, time)| (*lane, *time))
     }
 
-    /// The number of lanes with work that this point is ordered after.
+    /// The number of entries.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

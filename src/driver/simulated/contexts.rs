@@ -14,7 +14,7 @@ use crate::driver::{Context, Event};
 use crate::error::Result;
 use crate::stream::Thread;
 
-/// The first context. Contexts look like pointers, and have the same numbers in every run.
+/// The address of the first context. Contexts look like pointers, and have the same addresses in every run.
 const FIRST: usize = 0x4000_0000;
 const STEP: usize = 0x100;
 
@@ -28,7 +28,7 @@ pub(super) struct Contexts {
     /// How often each context was reset. The context's number contains this.
     resets: Vec<u64>,
     devices: usize,
-    /// The devices whose primary context the driver has been asked for.
+    /// The devices for which `cuDevicePrimaryCtxRetain` has succeeded since their last reset.
     retained: Vec<i32>,
     stacks: HashMap<Thread, Vec<Context>>,
 }
@@ -82,7 +82,7 @@ impl Contexts {
         Ok((context.0.get() as u64) << 16 | resets.unwrap_or(0))
     }
 
-    /// Whether the driver was already asked for the device's primary context.
+    /// Whether `cuDevicePrimaryCtxRetain` has succeeded for the device since its last reset.
     pub(super) fn is_retained(&self, ordinal: i32) -> bool {
         self.retained.contains(&ordinal)
     }
@@ -91,7 +91,8 @@ impl Contexts {
         self.retained.push(ordinal);
     }
 
-    /// A context's name in reports: `device 0`, or `device 0, context#2` if it is not primary.
+    /// A context's name in reports: `device 0` for a primary context, `device 0, context#2` for another one. The number
+    /// counts the other contexts of all devices from 1.
     pub(super) fn describe(&self, context: Context) -> String {
         match index(context).and_then(|index| Some((index, *self.ordinals.get(index)?))) {
             Some((index, ordinal)) if index < self.devices => format!("device {ordinal}"),
@@ -173,8 +174,9 @@ impl Simulated {
         state.contexts.ordinal(context).ok()
     }
 
-    /// `cuDevicePrimaryCtxReset`: runs what is queued, then destroys the streams, events and memory of the device's
-    /// primary context. The next primary context has the same address.
+    /// `cuDevicePrimaryCtxReset`: runs all queued work of all devices, then destroys the streams, events and memory of
+    /// the device's primary context. Captures that contain a stream of the context end. The next primary context has
+    /// the same address.
     pub fn reset_device(&self, ordinal: i32) -> Result<()> {
         self.run_all()?;
         let reset = "cuDevicePrimaryCtxReset";
@@ -192,8 +194,8 @@ impl Simulated {
         Ok(())
     }
 
-    /// Runs `call` with a device's primary context current, and restores the thread's own. It is no driver call: not
-    /// logged, and never made to fail.
+    /// Pushes a device's primary context, runs `call`, and pops the context. The push and the pop are not logged, and
+    /// no injected fault applies to them.
     pub fn on_device<R>(&self, ordinal: i32, call: impl FnOnce() -> Result<R>) -> Result<R> {
         self.make(SET_DEVICE, |state| {
             let context = state.contexts.primary(ordinal)?;
@@ -204,7 +206,8 @@ impl Simulated {
         result
     }
 
-    /// `cuCtxSetCurrent(NULL)`: from now on the calling thread has no context, or the next one on its stack.
+    /// `cuCtxSetCurrent(NULL)`: pops the calling thread's context. The next context on the thread's stack, if there is
+    /// one, is current then.
     pub fn unset_device(&self) {
         self.lock().contexts.replace(None);
     }

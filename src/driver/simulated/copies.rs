@@ -1,8 +1,8 @@
-//! Copies as queued work with declared accesses. They can fail or be suppressed.
+//! Copies as queued work with declared accesses. A test can make them fail, or suppress them.
 //!
-//! Stream-ordered memory is refused while its stream is captured, since memory nodes are not modelled. A peer copy
-//! must name the contexts of the devices that hold its memory. The happens-before check does not follow host memory:
-//! only the values show what was copied there.
+//! Stream-ordered allocations and frees are refused while their stream is captured, since memory nodes are not
+//! modelled. A peer copy must name contexts of the devices that hold its memory. A copy into host memory declares no
+//! write, and a copy from pageable host memory declares no read. There, only the values show a missing wait.
 
 use std::sync::Arc;
 
@@ -30,7 +30,8 @@ const fn call_of(call: CopyCall) -> Call {
     }
 }
 
-/// The byte ranges that the rows cover. Adjacent ranges are merged.
+/// The byte ranges of rows of `width` bytes, at the offsets `rows` from `start`. A row that begins where the row before
+/// it ends is merged with it.
 fn runs(start: u64, width: u64, rows: impl Iterator<Item = u64>) -> Arc<[Span]> {
     let mut spans: Vec<Span> = Vec::new();
     for row in rows {
@@ -58,7 +59,7 @@ fn operation(call: Call, transfer: &Transfer<'_>, is_pageable: bool) -> Operatio
     };
     let action = move |cuda: &Simulated| {
         for (from, to) in block.offsets() {
-            // If the bytes are outside the allocation, this was reported when the copy was queued.
+            // Skip bytes outside the allocation: they were reported when the copy was queued.
             let Ok(bytes) = cuda.load(source.saturating_add(from), block.width) else { continue };
             let at = target.saturating_add(to);
             if let Some(memory) = &host {
@@ -73,7 +74,7 @@ fn operation(call: Call, transfer: &Transfer<'_>, is_pageable: bool) -> Operatio
     Operation { name: call.name().into(), reads, writes, work: Work::Run(action) }
 }
 
-/// A copy from pageable host memory. Its bytes are read in this call.
+/// A copy of one row from pageable host memory. The row is read now, not when the copy runs.
 fn from_host(
     call: Call,
     memory: &HostMemory,
@@ -85,7 +86,7 @@ fn from_host(
         (usize::try_from(source.saturating_sub(memory.address())), usize::try_from(block.width));
     let bytes = at.ok().zip(length.ok()).and_then(|(at, length)| memory.read(at, length));
     let action: Arc<Action> = Arc::new(move |cuda: &Simulated| {
-        // If the memory is outside the allocation, this was reported when the copy was queued.
+        // Ignore a target outside the allocation: it was reported when the copy was queued.
         let _ = bytes.as_ref().map(|bytes| cuda.store(target, bytes));
     });
     Operation { name: call.name().into(), reads: [].into(), writes, work: Work::Run(action) }
@@ -153,7 +154,7 @@ impl Copies for Simulated {
 
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
         let (call, stream) = (call_of(transfer.call()), stream.named_here());
-        // Pinned memory is read when the copy runs.
+        // Pinned host memory is known to the driver, and is read when the copy runs. Pageable memory is read now.
         let is_pageable = self.lock().memory.pointer(transfer.source).is_none();
         let operation = operation(call, &transfer, is_pageable);
         self.act(call, CallArguments::stream(stream), |state| {

@@ -1,8 +1,9 @@
 //! Simulates events, and the host's waits for events, streams and contexts.
 //!
 //! A wait binds to the record that is latest when the wait is queued, so the event may be recorded again at once. Only
-//! an external wait binds at the graph's launch. Outside a capture, a wait for an event that was never recorded does
-//! nothing. Recording an event on a stream of another context is an error, as with the real driver.
+//! an external wait inside a capture binds later: at each launch of the graph. Outside a capture, a wait for an event
+//! that was never recorded does nothing. Inside a capture, an ordinary wait for it spoils the capture. Recording an
+//! event on a stream of another context is an error, as with the real driver.
 
 use super::call::{Call, CallArguments};
 use super::calls::DriverResult;
@@ -16,15 +17,15 @@ use crate::driver::{Context, Event};
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// The first event. Events look like pointers, and have the same numbers in every run.
+/// The handle of the first event. Handles look like pointers, and are the same in every run.
 const FIRST: usize = 0x6000_0000;
 const STEP: usize = 0x10;
 
-/// The point that an event marks: that of its last record.
+/// The point that an event marks: the point of this process's last record.
 #[derive(Debug, Clone)]
 pub(super) enum EventPoint {
     Never,
-    /// A point of a stream.
+    /// A point of a stream outside a capture.
     Point(Clock),
     /// A point of a stream under capture. It is ordered only with work of the same capture.
     Captured(CaptureId, Clock),
@@ -36,12 +37,12 @@ struct EventState {
     recorded: EventPoint,
     /// The event's slot, if other processes share it.
     slot: Option<SharedEvent>,
-    /// The number of this process's last record.
+    /// The number in `slot` of this process's last record outside a capture; 0 if there is none.
     mine: u64,
     is_destroyed: bool,
 }
 
-/// All events, and a list of unused ones.
+/// All events, with lists of the spare ones and the destroyed ones.
 #[derive(Debug, Default)]
 pub(super) struct EventTable {
     all: Vec<EventState>,
@@ -56,7 +57,8 @@ impl EventTable {
         self.add(context, life, None)
     }
 
-    /// Makes an event that other processes share. A destroyed one is reused, as the driver reuses its handle.
+    /// Makes an event that other processes share. Reuses the handle of a destroyed event, if there is one, as the
+    /// driver does.
     pub(super) fn create_shared(
         &mut self,
         context: Context,
@@ -137,7 +139,7 @@ impl EventTable {
 }
 
 impl MachineState {
-    /// Takes an unused event of the context, if there is one.
+    /// Takes out a spare event that was made in the context since the context's last reset, if there is one.
     pub(super) fn spared_event(&mut self, context: Context) -> DriverResult<Option<Event>> {
         let life = self.contexts.life(context)?;
         let fits = |spare: &Event| (spare.context, spare.life) == (context, life);
@@ -210,8 +212,8 @@ impl MachineState {
         }
     }
 
-    /// Adds a node to the graph that waits for work outside the capture: each launch waits for the point that the event
-    /// marks then. Outside a capture, makes an ordinary wait.
+    /// Inside a capture, adds a node to the graph. At each launch of the graph, the node waits for the point that the
+    /// event marks then. Outside a capture, makes an ordinary wait.
     pub(super) fn wait_external(&mut self, stream: Stream, event: Event) -> DriverResult<()> {
         let id = self.native(stream)?;
         if self.capture_of(id).is_none() {
@@ -221,8 +223,8 @@ impl MachineState {
         self.capture(id, Operation::external(event))
     }
 
-    /// The point that `event` marks now; nothing if its last record was in a capture. A graph node that waits for
-    /// `event` waits for the point at the graph's launch.
+    /// The point that `event` marks now, for an external wait in a graph that is launched now. The point is empty if
+    /// the last record was in a capture, or if there is no record.
     pub(super) fn latest(&mut self, event: Event) -> Clock {
         match self.events.get_mut(event).map(|event| &event.recorded) {
             Ok(EventPoint::Point(clock)) => clock.clone(),
@@ -230,8 +232,8 @@ impl MachineState {
         }
     }
 
-    /// The point that an event marks, for a call by which the host asks about the event. Fails if a capture forbids the
-    /// call.
+    /// For a query of an event, or a host wait for it: the point that the event marks, empty if it was never recorded.
+    /// Fails if the event is not alive, if a capture forbids the call, or if the last record was in a capture.
     fn point(&mut self, event: Event) -> DriverResult<Clock> {
         let recorded = self.alive_event(event)?.recorded.clone();
         self.refuse_unsafe()?;
@@ -306,8 +308,8 @@ impl Simulated {
         self.act(Call::StreamWaitEvent, arguments, |state| state.wait_external(stream, event))
     }
 
-    /// `cuEventQuery`: whether the event is reached. Does not make queued work run. If the event is reached, the host
-    /// is ordered after it.
+    /// `cuEventQuery`: whether this process's last record of the event is reached, or there is none. Runs no queued
+    /// work. If the record is reached, the host is ordered after the record.
     pub fn query_event(&self, event: Event) -> Result<bool> {
         self.ask(Call::EventQuery, CallArguments::event(event), |state| {
             let point = state.point(event)?;
@@ -319,24 +321,23 @@ impl Simulated {
         })
     }
 
-    /// `cuEventSynchronize`: the host waits for the event.
+    /// `cuEventSynchronize`: the host waits for this process's last record of the event.
     pub fn synchronize_event(&self, event: Event) -> Result<()> {
         let arguments = CallArguments::event(event);
         self.synchronize(Call::EventSynchronize, arguments, |state| state.point(event)).map(drop)
     }
 
     /// `cuStreamSynchronize`: the host waits for all work of the stream. For the legacy default stream this includes
-    /// all work of its context's blocking streams. A blocking stream's work follows the legacy stream's earlier work,
-    /// so a host wait for that work includes the earlier work. Without work queued after the legacy stream's, a host
-    /// wait for the blocking stream does not.
+    /// all work of its context's blocking streams. For a blocking stream it includes the legacy stream's work that was
+    /// queued before the blocking stream's last action, and leaves out the legacy stream's later work.
     pub fn synchronize_stream(&self, stream: Stream) -> Result<()> {
         let arguments = CallArguments::stream(stream);
         let end = |state: &mut MachineState| state.end_of_stream(stream);
         self.synchronize(Call::StreamSynchronize, arguments, end).map(drop)
     }
 
-    /// The host waits for all work of the current context, beside any capture, as `cuModuleUnload` does in relaxed
-    /// mode (H100, driver 580, 2026-11).
+    /// `cuModuleUnload`: the host waits for all work queued in the current context. Captures go on, and the host does
+    /// not wait for captured work, as with the driver in relaxed mode (H100, driver 580, 2026-11).
     pub(super) fn synchronize_current(&self) -> Result<()> {
         self.synchronize(Call::ModuleUnload, CallArguments::default(), MachineState::end_of_context)
             .map(drop)
@@ -355,7 +356,8 @@ impl Simulated {
         Ok(())
     }
 
-    /// Makes the host wait. Returns false if a fault suppressed the wait.
+    /// Makes the call `call`, in which the host waits for the point that `end` returns. Returns false if a fault
+    /// suppressed the wait.
     pub(super) fn synchronize(
         &self,
         call: Call,

@@ -12,7 +12,7 @@ use super::call::Call;
 /// Why a fault was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FaultError {
-    /// The name is not an entry point of the simulated device.
+    /// No [`Call`] has this name.
     UnknownCall(String),
     /// Calls are counted from 1.
     ZerothCall,
@@ -47,8 +47,8 @@ impl fmt::Display for FaultError {
     }
 }
 
-/// The entry point with the longest piece in common with `name`, if that piece is more than half of the entry point's
-/// name.
+/// The entry point whose name has the longest substring in common with `name`, if this substring is more than half of
+/// the entry point's name.
 fn near(name: &str) -> Option<Call> {
     let common = |call: &Call| {
         let parts = (0..name.len()).flat_map(|from| (from..=name.len()).map(move |to| from..to));
@@ -69,7 +69,8 @@ fn list(f: &mut fmt::Formatter<'_>, calls: impl Iterator<Item = Call>) -> fmt::R
 
 impl std::error::Error for FaultError {}
 
-/// The fault of a later call: it fails with the code, or (`None`) does nothing.
+/// A fault for a later call. With a `code` the call fails with it. Without one the call reports success and does
+/// nothing.
 #[derive(Debug)]
 pub(super) struct Fault {
     call: Call,
@@ -83,7 +84,8 @@ pub(super) struct Fault {
 pub(super) struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Counts this call for every fault of its entry point, and takes the first fault that is due.
+    /// Counts this call for every fault of its entry point. Of the faults that are due, removes and returns the oldest;
+    /// the other due faults stay due for the next call.
     pub(super) fn due(&mut self, call: Call) -> Option<Fault> {
         let mut due = None;
         for (at, fault) in self.0.iter_mut().enumerate() {
@@ -107,7 +109,8 @@ impl Call {
 }
 
 impl Simulated {
-    /// Makes the `nth` next call (from 1) of the entry point `call` fail with `code` and have no effect.
+    /// Makes the `nth` next logged call (from 1) of the entry point `call` fail with `code` and have no effect. A call
+    /// takes one fault: if several are due, the newer ones move to the next calls.
     pub fn fail(&self, call: &str, nth: u32, code: u32) -> Result<(), FaultError> {
         if code == 0 {
             return Err(FaultError::SuccessCode);
@@ -115,7 +118,8 @@ impl Simulated {
         self.add_fault(call, nth, Some(code))
     }
 
-    /// Makes the `nth` next call (from 1) of the entry point `call` report success and do nothing.
+    /// Makes the `nth` next logged call (from 1) of the entry point `call` report success and do nothing. A call takes
+    /// one fault: if several are due, the newer ones move to the next calls.
     pub fn suppress(&self, call: &str, nth: u32) -> Result<(), FaultError> {
         self.add_fault(call, nth, None)
     }
@@ -132,7 +136,8 @@ impl Simulated {
         Ok(())
     }
 
-    /// Removes the suppressed calls that have not happened, and describes the first.
+    /// Removes the faults that suppress a call and have not happened, and describes the oldest of these faults. Faults
+    /// with a code stay.
     pub(crate) fn take_unused(&self) -> Option<String> {
         let faults = &mut self.lock().calls.faults.0;
         let unused: Vec<Fault> = faults.extract_if(.., |fault| fault.code.is_none()).collect();

@@ -26,7 +26,7 @@ pub(super) struct Executable {
     nodes: Arc<[Node]>,
     /// The number of steps on each of the capture's lanes.
     times: Vec<u64>,
-    /// The device's lanes on which a launch runs them, one for each of the capture's lanes.
+    /// The schedule's lanes on which every launch queues the nodes, one for each of the capture's lanes.
     lanes: Vec<Lane>,
     /// The end of the previous launch.
     end: Clock,
@@ -176,9 +176,10 @@ impl Simulated {
         self.make("cuStreamBeginCapture", |state| state.begin_capture(stream, mode))
     }
 
-    /// `cuStreamEndCapture` and `cuGraphInstantiate`: the graph. If the capture was spoiled or a fork was not joined,
-    /// fails, and the capture ends. For another stream of the capture than the first, or from a thread that may not end
-    /// it, fails, and the capture is spoiled and goes on.
+    /// `cuStreamEndCapture` and `cuGraphInstantiate`: ends the capture and returns its graph. If the capture was
+    /// spoiled or a fork was not joined, this fails, and the capture ends. If `stream` is in a capture that began on
+    /// another stream, or the calling thread may not end the capture, this fails, and the capture is spoiled and goes
+    /// on.
     pub fn end_capture(&self, stream: Stream) -> Result<Graph> {
         // Keep what the captured work holds, and drop it after the lock is released: the drop may call the simulated
         // device.
@@ -191,13 +192,13 @@ impl Simulated {
         })
     }
 
-    /// `cuGraphLaunch`: queues the captured work, after the stream's earlier work and the previous launch.
+    /// `cuGraphLaunch`: queues the captured work, after the stream's earlier work and the graph's previous launch.
     pub fn launch_graph(&self, graph: Graph, stream: Stream) -> Result<()> {
         self.make("cuGraphLaunch", |state| state.launch_graph(graph, stream))
     }
 
-    /// Ends every capture, and drops all captured work with the objects that it keeps alive. Later launches of these
-    /// graphs queue no work.
+    /// Ends every capture, and empties every graph, so that captures and graphs keep no objects alive. Work that a
+    /// launch has queued stays queued. Later launches of these graphs queue no work.
     pub fn forget_graphs(&self) {
         let mut state = self.lock();
         let open = std::mem::take(&mut state.captures.open);

@@ -1,11 +1,11 @@
 //! Finds races: keeps the accesses to a block of memory that a later access could still race with, and compares each
 //! new access with them.
 //!
-//! An access to a byte is forgotten once no racing operation can be missed:
-//! - The host is ordered after it. Every launch follows all that the host did before, so later work is ordered as
-//!   well.
-//! - A later access to the byte is ordered after it and excludes as much (it writes, or the earlier one only
-//!   reads). Whatever races with the earlier access is also unordered with the later one.
+//! An access to a byte is forgotten in two cases, in which no racing operation can be missed:
+//! - The host is ordered after the access. Every launch follows all that the host did before, so later work is ordered
+//!   after the access as well.
+//! - A later access to the byte is ordered after the earlier access and excludes as much: the later access writes, or
+//!   the earlier access only reads. Then a new access that races with the earlier access also races with the later.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -35,7 +35,7 @@ impl Actor {
     }
 }
 
-/// One declared access.
+/// One access of an operation or of the host to a range of a block's bytes. A free is an access as well.
 #[derive(Debug)]
 pub(super) struct Access {
     who: Arc<Actor>,
@@ -64,8 +64,8 @@ struct Run {
     accesses: Vec<(u64, Arc<Access>)>,
 }
 
-/// The remaining accesses: ranges of bytes by their starts, without overlap. An access costs a few steps for each
-/// range that it touches, and none for the others.
+/// The kept accesses to a block: ranges of bytes by the offsets of their first bytes, without overlap. A new access is
+/// compared with the ranges that it overlaps, and with no others.
 #[derive(Debug, Default)]
 pub(super) struct History {
     runs: BTreeMap<u64, Run>,
@@ -73,8 +73,9 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Adds an access whose clock is `clock`, and returns the racing pairs. Skips earlier operations in `named`, and
-    /// adds the earlier operation of each returned pair to it, so that two operations are paired once.
+    /// Adds an access that is ordered after `clock` and after `host`, the host's clock. Returns the racing pairs: an
+    /// earlier access, and this access. Skips the earlier operations in `named`, and adds the earlier operation of each
+    /// returned pair to `named`, so that two operations are paired once.
     pub(super) fn admit(
         &mut self,
         access: Access,
@@ -116,7 +117,7 @@ impl History {
         first.map(|earlier| (earlier.side(), access.side())).collect()
     }
 
-    /// Splits the range that spans the address `at` into two, which meet at `at`.
+    /// If a range spans the offset `at`, splits the range into two, which meet at `at`.
     fn split(&mut self, at: u64) {
         let Some((_, run)) = self.runs.range_mut(..at).next_back() else { return };
         if run.end > at {
@@ -126,7 +127,7 @@ impl History {
         }
     }
 
-    /// Merges ranges between `start` and `end` that have the same accesses.
+    /// Merges neighbouring ranges between `start` and `end` that have the same accesses.
     fn join(&mut self, start: u64, end: u64) {
         let numbers =
             |run: &Run| run.accesses.iter().map(|(number, _)| *number).collect::<Vec<_>>();

@@ -1,5 +1,5 @@
-//! What a Rust program asks of a simulated device, apart from driver calls. The device may be in this library or in
-//! another one of the process ([`crate::driver::lent`]).
+//! What a Rust program asks of the simulated device, besides the calls of [`Driver`]. The device may be in this
+//! library, or another library of the process may lend it ([`crate::driver::lent`]).
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::driver::Driver;
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
-/// The function of a piece of queued work.
+/// The function of a piece of queued work. Its argument is the device that runs the work.
 pub type Task = dyn Fn(&dyn Machine) + Send + Sync;
 
-/// A simulated device that can queue work. Streams are named by the driver's handles.
+/// The simulated device, which runs Rust functions as queued work. Each `stream` is the driver's handle of a stream.
 pub trait Machine: Driver {
     /// `cuStreamCreate` with `CU_STREAM_NON_BLOCKING`.
     fn new_stream(&self, ordinal: i32) -> Result<u64>;
@@ -29,13 +29,13 @@ pub trait Machine: Driver {
         task: Arc<Task>,
     ) -> Result<()>;
 
-    /// Reads memory from inside running work.
+    /// Reads memory from inside running work. No race is looked for: [`queue`](Self::queue) checks the declared read.
     fn load(&self, ptr: u64, bytes: &mut [u8]) -> Result<()>;
 
-    /// Writes memory from inside running work.
+    /// Writes memory from inside running work. No race is looked for: [`queue`](Self::queue) checks the declared write.
     fn store(&self, ptr: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Reads memory from the host. The read is checked like any other access.
+    /// Reads memory from the host, and checks the read against the earlier accesses. Runs no queued work.
     fn read_on_host(&self, ptr: u64, bytes: &mut [u8]) -> Result<()>;
 
     /// Reports a kernel that failed.

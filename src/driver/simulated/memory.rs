@@ -1,7 +1,8 @@
 //! The simulated device's memory, in blocks.
 //!
-//! A freed block stays mapped until its context is reset or the simulated device is dropped. So work that runs too late
-//! reads a pattern, and not other memory, unless a pool has handed the block out again.
+//! A freed block stays mapped until its context is reset or the simulated device is dropped. The free fills the block
+//! with the pattern [`FREED`], so work that runs too late reads the pattern and not other memory. There are two
+//! exceptions: a pool may hand the block out again, and another process's block keeps its bytes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,15 +16,16 @@ use crate::driver::host::{ALIGNMENT, HostMemory};
 use crate::driver::ipc::Allocation;
 use crate::driver::{Context, PointerAttributes};
 
-/// The value of every byte of new memory. A block that a pool hands out again keeps its bytes.
+/// The value of every byte of new memory. A block that a pool hands out again is not filled with it.
 pub const FRESH: u8 = 0xCD;
 /// The value of every byte of freed memory, from when the free runs. Another process's memory keeps its bytes.
 pub const FREED: u8 = 0xDD;
 
-/// The driver's handle of the `cuMemAllocAsync` pool, which cannot be exported.
+/// The handle of the default pool of `cuMemAllocAsync`, which cannot be exported. In an [`Allocation`] this handle
+/// stands for every stream's pool.
 pub(super) const DEFAULT_POOL: u64 = 0x7000_0000;
 
-/// How other processes reach a block.
+/// How a block is shared between processes.
 #[derive(Debug)]
 pub(super) enum IpcExport {
     /// Other processes cannot reach the block.
@@ -32,19 +34,20 @@ pub(super) enum IpcExport {
     Legacy(Arc<Arena>, At),
     /// Other processes reach the block by the pool with this number.
     Pool(Arc<Arena>, At, u64),
-    /// The block belongs to another process and is opened this many times.
+    /// Another process's block. The number says how often this process must still close the block.
     Opened(Arc<Arena>, At, u32),
 }
 
-/// A live or freed allocation.
+/// An allocation, or another process's block that this process has opened. A freed or closed block is kept, too.
 #[derive(Debug)]
 pub(super) struct MemoryBlock {
     raw: HostMemory,
-    /// The requested size in bytes. The rest of the block is out of bounds.
+    /// The requested size in bytes; for another process's block rounded up to a multiple of [`ALIGNMENT`]. Later bytes
+    /// are out of bounds.
     pub(super) length: u64,
     pointer: PointerAttributes,
     label: Arc<str>,
-    /// The stream whose pool the block belongs to; `None` for a block outside every pool.
+    /// The stream whose pool the block belongs to; `None` for any other block, such as one of an exportable pool.
     pub(super) pool: Option<StreamId>,
     pub(super) freed: Option<Arc<Actor>>,
     pub(super) history: History,
@@ -52,12 +55,12 @@ pub(super) struct MemoryBlock {
 }
 
 impl MemoryBlock {
-    /// A range of the block's bytes, for a report.
+    /// An access to the block's bytes from offset `start` up to offset `end`, with the block's label.
     pub(super) fn touched(&self, start: u64, end: u64, access: AccessKind) -> AccessRange {
         AccessRange { allocation: Some(Arc::clone(&self.label)), bytes: start..end, access }
     }
 
-    /// All of the block's bytes, as freed, for a report.
+    /// The access of a free, which covers all of the block's bytes.
     pub(super) fn whole(&self) -> AccessRange {
         self.touched(0, self.length, AccessKind::Free)
     }
@@ -82,14 +85,16 @@ impl SimulatedMemory {
         self.blocks.get_mut(&start)
     }
 
-    /// The block that contains `address`, freed or not, and the offset in it.
+    /// The block that contains `address`, freed or not, and the offset of `address` in the block. Bytes past the
+    /// block's `length` do not count.
     pub(super) fn find(&mut self, address: u64) -> Option<(&mut MemoryBlock, u64)> {
         let (start, block) = self.blocks.range_mut(..=address).next_back()?;
         let offset = address.checked_sub(*start)?;
         (offset < block.length).then_some((block, offset))
     }
 
-    /// What the driver knows about `address`. The driver owns a pool's memory even while it is not handed out.
+    /// What the driver knows about `address`. The driver still knows a freed block of a stream's pool, and no other
+    /// freed block.
     pub(super) fn pointer(&mut self, address: u64) -> Option<PointerAttributes> {
         let (block, _) = self.find(address)?;
         (block.freed.is_none() || block.pool.is_some()).then_some(block.pointer)
@@ -102,7 +107,8 @@ impl SimulatedMemory {
         block.raw.read(usize::try_from(offset).ok()?, usize::try_from(span.len).ok()?)
     }
 
-    /// Writes `bytes` at `address`. If they do not fit in one block it writes nothing and returns `None`.
+    /// Writes `bytes` at `address`, in a freed block as well. If the bytes do not fit in one block, writes nothing and
+    /// returns `None`.
     pub(super) fn store(&mut self, address: u64, bytes: &[u8]) -> Option<()> {
         let length = u64::try_from(bytes.len()).ok()?;
         let (block, offset) =
@@ -110,13 +116,14 @@ impl SimulatedMemory {
         block.raw.write(usize::try_from(offset).ok()?, bytes)
     }
 
-    /// The number of bytes that are allocated and not freed.
+    /// The total length in bytes of the blocks that are not freed. A block counts as freed once its free is queued.
+    /// Another process's block counts while it is open.
     pub(super) fn in_use(&self) -> u64 {
         self.blocks.values().filter(|block| block.freed.is_none()).map(|block| block.length).sum()
     }
 
-    /// Fills the block at `start` with the pattern of freed memory. Another process's block is released instead, if it
-    /// is closed.
+    /// Fills the block at `start` with [`FREED`]. Another process's block keeps its bytes: if the block is closed, this
+    /// process gives up its hold on the block.
     pub(super) fn poison(&mut self, start: u64) {
         let Some(block) = self.blocks.get_mut(&start) else { return };
         if let IpcExport::Opened(arena, at, opened) = &block.export {
@@ -160,7 +167,8 @@ impl SimulatedMemory {
         Some(self.insert(raw, length, None, pointer, label, export))
     }
 
-    /// Opens a block of another process. A block that is already open is opened once more, at the same address.
+    /// Opens a block of another process, and returns its address. A block that is already open is opened once more, at
+    /// the same address; `None` if that is too often to count.
     pub(super) fn open(
         &mut self,
         raw: HostMemory,
@@ -194,7 +202,7 @@ impl SimulatedMemory {
         }
     }
 
-    /// All bytes of a block that another process has open.
+    /// If another process has this process's block at `start` open: the access of the block's free, for a report.
     pub(super) fn held_elsewhere(&mut self, start: u64) -> Option<AccessRange> {
         let block = self.blocks.get(&start)?;
         let (IpcExport::Legacy(arena, at) | IpcExport::Pool(arena, at, _)) = &block.export else {
@@ -203,7 +211,8 @@ impl SimulatedMemory {
         arena.is_held(at.offset, at.length).then(|| block.whole())
     }
 
-    /// How the allocation that contains `address` can be shared with other processes.
+    /// How the allocation that contains `address` can be shared with other processes; `None` if there is none, or if it
+    /// is freed.
     pub(super) fn allocation(&mut self, address: u64) -> Option<Allocation> {
         let (block, offset) = self.find(address)?;
         if block.freed.is_some() {
@@ -262,8 +271,8 @@ impl SimulatedMemory {
         self.spare.entry(pool).or_default().push(start);
     }
 
-    /// Takes the last freed block of this length from the stream's pool. The block's earlier accesses are still
-    /// checked.
+    /// Takes the newest spare block of this length from the stream's pool, even if the block's free has not run. The
+    /// block keeps its history, so new accesses are checked against the old accesses.
     pub(super) fn reuse(&mut self, pool: StreamId, length: u64, label: &str) -> Option<u64> {
         let spare = self.spare.get_mut(&pool)?;
         let blocks = &mut self.blocks;

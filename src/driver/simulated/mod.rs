@@ -5,15 +5,15 @@
 //!
 //! - Queued work runs late, in the least helpful legal order, so the values are wrong.
 //! - Every declared access is checked against the earlier accesses to the same bytes, by vector clocks over stream
-//!   order, events, host waits and the legacy default stream. A pair that nothing orders is a [`Report`] that names
-//!   both sides.
+//!   order, events, host waits and the legacy default stream. A write and another access that nothing orders make a
+//!   [`Report`], which names both sides.
 //!
-//! Neither depends on timing: the same calls in the same order always give the same result. The threads of the host
-//! count as one, in the order of their calls.
+//! If no other process takes part, neither depends on timing: the same calls in the same order always give the same
+//! result. The threads of the host count as one, in the order of their calls.
 //!
-//! Besides [`Driver`]'s calls there are the calls of a program that owns memory, streams and work. They have the
-//! driver's names and error codes. A mistake that would crash the driver is a report and an error here. For each
-//! claim about the driver there is a test in `tests/gpu`.
+//! Besides [`Driver`]'s calls there are the calls of a program that owns memory, streams and work. Their errors have
+//! CUDA's codes. Work on a destroyed stream, which can crash the driver, is a report and an error here. Tests in
+//! `tests/gpu`, such as `test_driver_twins.py`, show on the real driver what this device claims about it.
 
 mod access;
 mod allocate;
@@ -71,10 +71,10 @@ struct MachineState {
     schedule: schedule::Schedule,
     /// The work that the host is ordered after. Everything that the host launches later is ordered after it too.
     host: clock::Clock,
-    /// How often the host was ordered after more work since the clocks were last shortened.
+    /// The number of calls of `learn` since it last shortened the clocks.
     learned: usize,
     calls: calls::CallLog,
-    /// The name of the current driver call.
+    /// The name of the last call that `make` has made, for reports.
     call: &'static str,
     reports: report::Reports,
     /// The number of the last operation or host access.
@@ -119,7 +119,7 @@ impl Simulated {
         self.process
     }
 
-    /// If the event's context was reset, fails as the driver call `call` would.
+    /// If the event's context was reset after the event was made, fails in the name of `call`. Makes no report.
     fn check_life(&self, call: call::Call, event: Event) -> Result<()> {
         self.make(call.name(), |state| {
             if state.contexts.life(event.context)? == event.life {
@@ -130,7 +130,8 @@ impl Simulated {
         })
     }
 
-    /// Locks the state. While it is locked no piece of work begins or ends, and nothing of the caller's is dropped.
+    /// Locks the state. No piece of work begins or ends while the lock is held. Do not drop a program's work or its
+    /// objects while you hold the lock: the drop may call the simulated device, which locks the state again.
     fn lock(&self) -> MutexGuard<'_, MachineState> {
         // No code panics halfway through a change, so a poisoned lock is still consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

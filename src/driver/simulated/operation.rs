@@ -8,7 +8,7 @@ use super::clock::{Clock, Lane};
 use super::processes::SharedEvent;
 use crate::driver::Event;
 
-/// The function that a piece of work runs.
+/// The function that a piece of work runs. Its argument is the device that runs the work.
 pub type Action = dyn Fn(&Simulated) + Send + Sync;
 
 /// A range of bytes.
@@ -24,13 +24,14 @@ pub struct Span {
 #[derive(Clone)]
 pub(super) enum Work {
     Run(Arc<Action>),
-    /// Fills the freed block at this address with the pattern of freed memory.
+    /// Carries out the free of the block at this address, by `MachineState::poison`.
     Poison(u64),
-    /// Does nothing: a graph node that waits for an event.
+    /// Does nothing. Stands for a graph's wait for an event outside the graph: a launch orders the node, and the nodes
+    /// after it, after the event.
     External(Event),
-    /// Tells another process that this record of an event is reached.
+    /// Marks this record of an event, and every earlier record, as reached, for all processes that share the event.
     Reach(SharedEvent, u64),
-    /// Waits until another process has reached this record of an event, and does nothing else.
+    /// Does nothing. May run once another process has reached this record of an event, or has ended.
     Await(SharedEvent, u64),
 }
 

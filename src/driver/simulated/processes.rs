@@ -1,9 +1,10 @@
 //! What the simulated devices of several processes share: files in memory, with the allocations and events that a
 //! process lets others open.
 //!
-//! Each device has at most one file and maps it once. It also maps each other process's file once. A process that
-//! opens another one's block locks it in the file, so the kernel releases it when that process ends, for whatever
-//! reason.
+//! A simulated device has at most one file of its own. It keeps one mapping of that file, and one of each other
+//! process's file whose memory or events it opens. A process that opens a block of another process locks the block's
+//! bytes in the file. The kernel releases the lock once no process has the descriptor any more, so a crash releases it
+//! as well.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -17,8 +18,8 @@ pub(super) use nowhere::Arena;
 use crate::driver::host::{ALIGNMENT, HostMemory};
 use crate::driver::ipc::Name;
 
-/// The size in bytes of an event's slot: how often the event was recorded, which record is reached, which record is
-/// asked for, and who recorded the event.
+/// The size in bytes of an event's slot. It begins with four `u64`: how often the event was recorded, the latest record
+/// that is reached, the latest record that a process has asked for, and the process that recorded the event last.
 const SLOT: u64 = 64;
 
 /// The size of a file in bytes. Only used pages take memory.
@@ -27,7 +28,7 @@ const LENGTH: u64 = 1 << 30;
 /// A place in a file, as another process can find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
-    /// The file's random number.
+    /// The random number that identifies the file.
     pub(super) file: u64,
     pub(super) process: u64,
     pub(super) descriptor: u64,
@@ -55,7 +56,8 @@ impl At {
     }
 }
 
-/// Takes room in a file of this process.
+/// Takes `bytes` of `arena`, a file of this process, rounded up to a multiple of [`ALIGNMENT`]. `None` if the file is
+/// full. Nothing gives the bytes back.
 pub(super) fn take(arena: &Arc<Arena>, bytes: u64) -> Option<At> {
     let bytes = bytes.checked_next_multiple_of(u64::try_from(ALIGNMENT).ok()?)?;
     // What does not fit takes no room.
@@ -70,10 +72,11 @@ pub(super) fn take(arena: &Arc<Arena>, bytes: u64) -> Option<At> {
     })
 }
 
-/// The memory at `at`, mapped as long as it is held.
+/// The memory at `at`; `None` if it does not lie inside the file. The returned value keeps the file mapped.
 pub(super) fn memory(arena: &Arc<Arena>, at: At) -> Option<HostMemory> {
     let (start, length) = (arena.at(at.offset, at.length)?, usize::try_from(at.length).ok()?);
-    // SAFETY: `at` has checked that the bytes belong to the mapping, which the arena keeps. All users only copy.
+    // SAFETY: `Arena::at` has checked that the bytes lie inside the mapping, which the boxed `Arc` keeps. All users
+    // access these bytes only by copies, as `HostMemory` makes them.
     Some(unsafe { HostMemory::kept(start, length, Box::new(Arc::clone(arena))) })
 }
 
@@ -100,12 +103,13 @@ impl SharedEvent {
 
     fn number(&self, index: u64) -> &AtomicU64 {
         let Some(place) = self.arena.at(self.at.offset + 8 * index, 8) else { unreachable!() };
-        // SAFETY: `new` and `open` have checked that the slot belongs to the mapping, which `arena` keeps. It is
-        // aligned to more than eight bytes, and every process uses only atomic operations on it.
+        // SAFETY: `Arena::at` has checked that the eight bytes lie inside the mapping, which `self.arena` keeps. In the
+        // process that made the event, `take` gave the slot an offset that is a multiple of `ALIGNMENT`. Every process
+        // uses only atomic operations on the slot.
         unsafe { AtomicU64::from_ptr(place.as_ptr().cast()) }
     }
 
-    /// Counts a record by this process.
+    /// Counts one more record of the event, made by this process, and returns the record's number.
     pub(super) fn record(&self) -> u64 {
         self.number(3).store(u64::from(std::process::id()), Ordering::SeqCst);
         self.number(0).fetch_add(1, Ordering::SeqCst) + 1
@@ -119,7 +123,7 @@ impl SharedEvent {
         self.number(1).fetch_max(record, Ordering::SeqCst);
     }
 
-    /// Whether the record is reached, or never will be because its process has ended.
+    /// Whether this record or a later one is reached, or the process that recorded the event last has ended.
     pub(super) fn is_reached(&self, record: u64) -> bool {
         self.number(1).load(Ordering::SeqCst) >= record
             || !is_running(self.number(3).load(Ordering::SeqCst))
@@ -129,7 +133,7 @@ impl SharedEvent {
         self.number(2).fetch_max(record, Ordering::SeqCst);
     }
 
-    /// Whether another process waits for a record that is not reached.
+    /// Whether a process has asked, by [`Self::need`], for a record that is not reached.
     pub(super) fn is_needed(&self) -> bool {
         self.number(2).load(Ordering::SeqCst) > self.number(1).load(Ordering::SeqCst)
     }
@@ -151,14 +155,14 @@ mod linux {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
 
-    /// The size of a mapping.
+    /// The size of a mapping in bytes: that of the whole file.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "2^30 fits the 64 bits of each platform of CUDA's"
     )]
     const LENGTH: usize = super::LENGTH as usize;
 
-    /// A mapped file in memory.
+    /// A file that exists only in memory, and its mapping in this process.
     #[derive(Debug)]
     pub(in super::super) struct Arena {
         file: File,
@@ -166,16 +170,16 @@ mod linux {
         pub(super) taken: AtomicU64,
     }
 
-    // SAFETY: in this process the mapping belongs to this value alone, and is used only by copies and atomic
-    // operations.
+    // SAFETY: in this process the mapping belongs to this value alone. Only copies and atomic operations access it,
+    // apart from the file's number: `new` writes it before it returns the value, and later it is only read.
     unsafe impl Send for Arena {}
     // SAFETY: as above.
     unsafe impl Sync for Arena {}
 
     impl Arena {
-        /// A new file.
+        /// Makes a file with a random number, and maps it. `None` if the system refuses it.
         pub(in super::super) fn new() -> Option<Arc<Self>> {
-            // SAFETY: the name is static and ends with NUL.
+            // SAFETY: `memfd_create` reads the name up to its NUL, and the name is static.
             let made = unsafe { libc::memfd_create(c"cai_bridge".as_ptr(), libc::MFD_CLOEXEC) };
             // SAFETY: the descriptor was made just now, and nothing else has it.
             let made = (made >= 0).then(|| unsafe { OwnedFd::from_raw_fd(made) })?;
@@ -184,12 +188,12 @@ mod linux {
             let arena = Self::mapped(file)?;
             let number = std::hash::RandomState::new().build_hasher().finish() | 1;
             let start = arena.start.as_ptr().cast::<u64>();
-            // SAFETY: the mapping begins here, aligned to a page, and no other process knows about it yet.
+            // SAFETY: the mapping begins here, aligned to a page, and no other process knows about the file yet.
             unsafe { start.write(number) };
             Some(Arc::new(arena))
         }
 
-        /// Opens the file at `path`.
+        /// Maps the file at `path`. `None` if the file cannot be opened or has another size than [`super::LENGTH`].
         pub(in super::super) fn open(path: &str) -> Option<Arc<Self>> {
             let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
             let is_whole = file.metadata().ok()?.len() == super::LENGTH;
@@ -200,17 +204,17 @@ mod linux {
             let (access, flags) =
                 (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
             let (none, file_number) = (std::ptr::null_mut(), file.as_raw_fd());
-            // SAFETY: with a null hint the kernel picks a free address, so no existing mapping is touched; the file is
-            // `LENGTH` bytes long.
+            // SAFETY: with a null hint the kernel picks a free address, so no existing mapping is touched. `new` has
+            // made the file `LENGTH` bytes long, or `open` has checked that.
             let start = unsafe { libc::mmap(none, LENGTH, access, flags, file_number, 0) };
             let start = (start != libc::MAP_FAILED).then_some(start)?;
-            // The first page holds the file's number.
+            // The first 4096 bytes hold only the file's number.
             Some(Self { file, start: NonNull::new(start)?, taken: AtomicU64::new(4096) })
         }
 
         pub(in super::super) fn number(&self) -> u64 {
-            // SAFETY: the mapping begins here, aligned to a page. `new` wrote the number before any other process
-            // knew about it.
+            // SAFETY: the mapping begins here, aligned to a page. `new` wrote the number before any other process knew
+            // about the file, and `take` never gives out these bytes.
             unsafe { self.start.as_ptr().cast::<u64>().read() }
         }
 
@@ -218,13 +222,13 @@ mod linux {
             u64::try_from(self.file.as_raw_fd()).unwrap_or(0)
         }
 
-        /// A descriptor of the file for another process. The caller must close it.
+        /// A new descriptor of the file, to be passed to another process. The caller must close it.
         pub(in super::super) fn exported(&self) -> Option<i32> {
             use std::os::fd::IntoRawFd;
             Some(self.file.try_clone().ok()?.into_raw_fd())
         }
 
-        /// The address of `length` bytes of the mapping, from `offset` on.
+        /// The address of the byte at `offset`; `None` unless `length` bytes from there lie inside the mapping.
         pub(super) fn at(&self, offset: u64, length: u64) -> Option<NonNull<u8>> {
             let end = usize::try_from(offset.checked_add(length)?).ok()?;
             let offset = usize::try_from(offset).ok().filter(|_| end <= LENGTH)?;
@@ -240,17 +244,18 @@ mod linux {
                 l_pid: 0,
             };
             let file = self.file.as_raw_fd();
-            // SAFETY: these commands take this structure, which outlives the call.
+            // SAFETY: the commands of `hold` and `is_held` take this structure, which outlives the call.
             (unsafe { libc::fcntl(file, command, &raw mut lock) } == 0).then_some(lock)
         }
 
-        /// Records that this process has opened or closed a block in another process's file.
+        /// Locks a block of another process's file if `is_open`, else unlocks it. By the lock, [`Self::is_held`] in the
+        /// other process finds that the block is open here.
         pub(in super::super) fn hold(&self, offset: u64, length: u64, is_open: bool) {
             let kind = if is_open { libc::F_RDLCK } else { libc::F_UNLCK };
             let _ = self.lock(libc::F_OFD_SETLK, kind, offset, length);
         }
 
-        /// Whether another process has a block of this file open.
+        /// Whether another process has locked bytes of this block by [`Self::hold`].
         pub(in super::super) fn is_held(&self, offset: u64, length: u64) -> bool {
             let found = self.lock(libc::F_OFD_GETLK, libc::F_WRLCK, offset, length);
             found.is_some_and(|found| i32::from(found.l_type) != libc::F_UNLCK)
@@ -259,7 +264,7 @@ mod linux {
 
     impl Drop for Arena {
         fn drop(&mut self) {
-            // SAFETY: `mapped` made this mapping, and nothing uses it any more: every user holds the arena.
+            // SAFETY: `mapped` made this mapping, and nothing uses it any more: every user keeps the `Arena` alive.
             let _ = unsafe { libc::munmap(self.start.as_ptr(), LENGTH) };
         }
     }
@@ -271,7 +276,8 @@ mod nowhere {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
 
-    /// Not available on other systems.
+    /// Stands for the type of the same name on systems other than Linux. It has no values: `new` and `open` return
+    /// `None`.
     #[derive(Debug)]
     pub(in super::super) struct Arena {
         never: std::convert::Infallible,

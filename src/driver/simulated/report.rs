@@ -1,7 +1,8 @@
 //! Reports of what the simulated device found wrong.
 //!
-//! A report uses the program's own names for both sides, and an allocation's label with a range of bytes. It shows no
-//! address of memory: the same program gives the same reports, word for word.
+//! A report has the program's own names of streams, operations and allocations. A stream or an allocation without such
+//! a name has a number instead. No report shows an address of memory, which would differ from run to run. Only the text
+//! of a failed kernel may.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,19 +16,21 @@ use super::{MachineState, Simulated};
 pub enum ReportKind {
     /// Two accesses to the same bytes, at least one of them a write, that nothing orders.
     Race,
-    /// An access to memory that was freed before.
+    /// An access to freed memory. The free comes first in program order, whatever orders the two on the device.
     UseAfterFree,
-    /// A free of memory that is already freed, or of an address at which no allocation starts.
+    /// A free of memory that is already freed, of an address at which no allocation starts, or of memory that another
+    /// process has open. A free of memory that was lost in a reset of its context is only an error.
     InvalidFree,
-    /// An access outside every allocation, or past the end of one.
+    /// An access that starts outside every allocation, or reaches past the end of one.
     OutOfBounds,
-    /// A call with a destroyed stream, or with a handle that never was one. A real driver may crash (SIGSEGV, H200,
-    /// driver 580).
+    /// A call with the handle of a destroyed stream, or with a number that never was a stream's handle. A real driver
+    /// may crash (SIGSEGV, H200, driver 580).
     DeadStream,
-    /// A call with an event whose context was reset. A real driver crashes (SIGSEGV, H200, driver 580).
+    /// A call that records or queries an event whose context was reset, or waits for it. A real driver may crash
+    /// (SIGSEGV in `cuEventQuery`, H200, driver 580).
     DeadEvent,
-    /// A call with another thread's per-thread default stream. A real driver would use the calling thread's, since
-    /// the handle 2 means that.
+    /// A record, a wait or a capture query that names another thread's per-thread default stream. The call takes the
+    /// calling thread's own stream, as a real driver would: the handle 2 means that stream.
     ForeignThread,
     /// A kernel whose stand-in on the host failed or panicked.
     FailedKernel,
@@ -65,7 +68,8 @@ pub enum AccessKind {
 pub struct AccessRange {
     /// The allocation's label; `None` outside every allocation.
     pub allocation: Option<Arc<str>>,
-    /// The range of bytes, from the allocation's start.
+    /// The range of bytes, counted from the allocation's start. Outside every allocation it starts at 0, and has the
+    /// length of the access, or 0 for a free.
     pub bytes: Range<u64>,
     /// The kind of access.
     pub access: AccessKind,
@@ -88,17 +92,18 @@ impl fmt::Display for AccessRange {
     }
 }
 
-/// One of the operations in a report.
+/// One side of a report: an operation on a stream, an access of the host, a driver call or a failed kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Side {
-    /// The operation's name.
+    /// The name of the operation, the host's access or the kernel. A driver call has its entry point's name.
     pub operation: Arc<str>,
-    /// The stream or the host, as in `stream#3 (device 0, non-blocking)`.
+    /// Where the operation runs, or what the driver call is about, such as `stream#3 (device 0, non-blocking)` or
+    /// `host`.
     pub place: Arc<str>,
-    /// The operation's number among all operations and host accesses, in program order from 1. 0 for a driver call,
-    /// which is neither.
+    /// The number of the operation or host access. Both are counted together from 1, in program order. 0 for a driver
+    /// call and for a failed kernel, which are not counted.
     pub sequence: u64,
-    /// The memory that the operation accesses.
+    /// The memory that this side accesses or frees; `None` for a misused stream or event and for a failed kernel.
     pub touched: Option<AccessRange>,
 }
 
@@ -114,16 +119,16 @@ impl fmt::Display for Side {
     }
 }
 
-/// A mistake, described in a readable line.
+/// A mistake of the program that the simulated device found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The kind of mistake.
     pub kind: ReportKind,
-    /// The description.
+    /// The kind, the sides and the reason, as text.
     pub message: String,
-    /// The side that comes first in program order, if there are two.
+    /// The side that comes first in program order; `None` if there is only one side.
     pub first: Option<Side>,
-    /// The later side, or the only one.
+    /// The later side, or the only side.
     pub second: Side,
 }
 
@@ -143,10 +148,10 @@ impl fmt::Display for Report {
     }
 }
 
-/// How many reports are kept: the first ones, since later ones mostly follow from them.
+/// How many reports are kept: the first reports, because later ones mostly follow from them.
 pub const REPORTED: usize = 10_000;
 
-/// The reports so far.
+/// The kept reports, and the number of further reports, since the last [`Simulated::take_reports`].
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     kept: Vec<Report>,
@@ -162,14 +167,14 @@ impl Reports {
         }
     }
 
-    /// The number of reports, kept or not.
+    /// The number of reports since the last [`Simulated::take_reports`], kept or not.
     pub(super) fn found(&self) -> u64 {
         self.left_out.saturating_add(self.kept.len() as u64)
     }
 }
 
 impl MachineState {
-    /// Reports a driver call with a wrong stream or event, which `place` names.
+    /// Reports the current driver call for a wrong stream or event. `place` is the name of the stream or event.
     pub(super) fn report_stream(&mut self, kind: ReportKind, place: Arc<str>, why: &str) {
         let second = Side { operation: self.call.into(), place, sequence: 0, touched: None };
         self.reports.push(|| Report::new(kind, None, second, why));
@@ -185,27 +190,28 @@ impl Simulated {
         self.lock().reports.push(|| Report::new(ReportKind::FailedKernel, None, side, why));
     }
 
-    /// The reports so far, at most [`REPORTED`].
+    /// The first [`REPORTED`] reports since the last [`Self::take_reports`].
     pub fn reports(&self) -> Vec<Report> {
         self.lock().reports.kept.clone()
     }
 
-    /// The number of reports that were not kept.
+    /// The number of reports since the last [`Self::take_reports`] that were not kept.
     pub fn reports_left_out(&self) -> u64 {
         self.lock().reports.left_out
     }
 
-    /// Returns the reports so far, and forgets them.
+    /// Returns the kept reports and forgets them. [`Self::reports_left_out`] counts from 0 again.
     pub fn take_reports(&self) -> Vec<Report> {
         std::mem::take(&mut self.lock().reports).kept
     }
 
-    /// The number of the latest operation or host access, as in [`Side::sequence`].
+    /// The number of the latest operation or host access, as in [`Side::sequence`]; 0 before the first.
     pub fn sequence(&self) -> u64 {
         self.lock().sequence
     }
 
-    /// The number of entries in the clocks of all streams and events, for tests of their size.
+    /// The number of entries in the clocks of all streams and events, without those inside captures. For tests of the
+    /// clocks' size.
     pub fn clock_entries(&self) -> usize {
         let state = &mut *self.lock();
         let clocks = state.streams.clocks().chain(state.events.points());

@@ -1,8 +1,8 @@
 //! The queued work, and which of it runs next.
 //!
-//! Work runs only when the host, or another process, must reach a point that is ordered after the work. Of the pieces
-//! that are ready, the one launched last runs first. This is the least helpful legal order, so a missing wait shows in
-//! the values.
+//! Work runs only when a point after it must be reached: the host waits for that point, another process waits for it,
+//! or a call such as [`Simulated::run_all`](super::Simulated::run_all) runs everything. Of the pieces that are ready,
+//! the one launched last runs first. This is the least helpful legal order, so a missing wait shows in the values.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -24,7 +24,7 @@ pub(super) struct QueuedWork {
 pub(super) struct Schedule {
     pub(super) lanes: Vec<VecDeque<QueuedWork>>,
     times: Vec<u64>,
-    /// The lanes that may have work that the host is not ordered after yet.
+    /// Every lane with work that the host is not ordered after yet, and perhaps more lanes.
     open: BTreeSet<Lane>,
     /// The thread that is running a piece of work, and the lane of that piece.
     pub(super) running: Option<(Thread, usize)>,
@@ -44,7 +44,7 @@ impl Schedule {
         Lane::numbered(self.lanes.len() - 1)
     }
 
-    /// Advances `lane` by `steps`, and returns the number of its last work.
+    /// Adds `steps` to the lane's count of steps, and returns the new count, which is the number of the last step.
     pub(super) fn advance(&mut self, lane: Lane, steps: u64) -> u64 {
         let time = &mut self.times[lane.index()];
         *time = time.saturating_add(steps);
@@ -73,7 +73,8 @@ impl Schedule {
                 .all(|(lane, time)| lane.index() == own || self.is_done(lane, time))
     }
 
-    /// The next piece of work on the way to `target`: of the pieces that are ready, the one launched last.
+    /// The next piece of work to run so that `target` is reached, with the index of its lane: of the pieces that are
+    /// ready, the piece launched last. `None` if none is ready.
     pub(super) fn next(&self, target: &Clock) -> Option<(usize, Work)> {
         let mut heads: Vec<(usize, &QueuedWork)> = target
             .entries()
@@ -89,8 +90,8 @@ impl Schedule {
         Some((ready.0, ready.1.work.clone()))
     }
 
-    /// Whether `target` follows work that must wait for other processes. Asks those processes to run the work before
-    /// it.
+    /// Whether, on any lane, the next work that `target` follows is a wait for another process. Notes in the shared
+    /// event which record each such wait needs. The other process can then run its own work up to that record.
     pub(super) fn awaits(&self, target: &Clock) -> bool {
         let heads = target.entries().filter_map(|(lane, time)| {
             self.lanes[lane.index()].front().filter(|work| work.time <= time)
@@ -104,7 +105,8 @@ impl Schedule {
         })
     }
 
-    /// A clock after all queued work. It leaves out what `host`, the host's clock, covers, since that has run.
+    /// A clock that follows all work queued so far. It leaves out each lane whose last work `host`, the host's clock,
+    /// covers: all work of that lane has run.
     pub(super) fn everything(&mut self, host: &Clock) -> Clock {
         self.open.retain(|lane| !host.covers(*lane, self.times[lane.index()]));
         let mut clock = Clock::default();

@@ -16,13 +16,13 @@ const STEP: u64 = 0x10;
 pub(super) struct StreamId(usize);
 
 impl StreamId {
-    /// The driver's number for the stream; 0 means none.
+    /// The stream's number, as `cuStreamGetId` returns it. It is never 0.
     pub(super) const fn number(self) -> u64 {
         self.0 as u64 + 1
     }
 }
 
-/// Whether the stream is its context's legacy default stream, is ordered with that one, or neither.
+/// How CUDA orders a stream with its context's legacy default stream. `Legacy` is the legacy default stream itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LegacyOrdering {
     Legacy,
@@ -31,7 +31,7 @@ pub(super) enum LegacyOrdering {
 }
 
 impl LegacyOrdering {
-    /// The word for this ordering in a stream's name.
+    /// The word for this ordering in the names of created streams. The names of default streams have no such word.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::NonBlocking => "non-blocking",
@@ -68,26 +68,27 @@ pub(super) struct StreamState {
     pub(super) context: Context,
     pub(super) ordering: LegacyOrdering,
     pub(super) lane: Lane,
-    /// The point that the stream's next work is ordered after.
+    /// What the stream's next work follows. `MachineState::advance` adds what CUDA orders before it implicitly.
     pub(super) clock: Clock,
     pub(super) alive: bool,
-    /// Whether the stream was destroyed with its context.
+    /// Whether the stream was alive until its context was reset.
     pub(super) gone: bool,
     /// The stream's place in a capture, if it is captured.
     pub(super) member: Option<CaptureMember>,
 }
 
-/// All streams, by every kind of name.
+/// All streams, also the destroyed ones, by every kind of name.
 #[derive(Debug, Default)]
 pub(super) struct StreamTable {
     all: Vec<StreamState>,
     handles: Vec<StreamId>,
-    /// The number of streams created so far, for their names.
+    /// The number of streams created so far, for their names. Default streams do not count.
     created: usize,
     pub(super) legacy: HashMap<Context, StreamId>,
     pub(super) per_thread: HashMap<(Thread, Context), StreamId>,
     threads: Vec<Thread>,
-    /// For each context, the blocking streams that its legacy stream still has to follow.
+    /// For each context, its blocking streams. A destroyed stream stays listed until the legacy stream has followed
+    /// its work.
     pub(super) blocking: HashMap<Context, Vec<StreamId>>,
 }
 
@@ -104,7 +105,7 @@ impl StreamTable {
         (0..self.all.len()).map(StreamId)
     }
 
-    /// For each stream, what its next work follows.
+    /// The clocks of all streams, also of destroyed ones.
     pub(super) fn clocks(&mut self) -> impl Iterator<Item = &mut Clock> {
         self.all.iter_mut().map(|stream| &mut stream.clock)
     }
@@ -155,13 +156,13 @@ impl StreamTable {
         blocking.retain(|other| self.all[other.0].alive);
     }
 
-    /// Counts a new stream.
+    /// Counts a new stream, and returns its number: 1 for the first.
     pub(super) const fn next_number(&mut self) -> usize {
         self.created += 1;
         self.created
     }
 
-    /// Gives a stream a new handle.
+    /// Gives a stream a handle that no stream has had. `None` if there are no more handles.
     pub(super) fn give_handle(&mut self, id: StreamId) -> Option<u64> {
         let offset = u64::try_from(self.handles.len()).ok()?.checked_mul(STEP)?;
         let handle = FIRST.checked_add(offset)?;
@@ -169,7 +170,7 @@ impl StreamTable {
         Some(handle)
     }
 
-    /// Gives a stream the handle of an earlier stream.
+    /// Makes `handle`, the handle of an earlier stream, mean the stream `id`.
     pub(super) fn pass_handle_on(&mut self, handle: u64, id: StreamId) {
         if let Some(place) = place_of(handle).and_then(|place| self.handles.get_mut(place)) {
             *place = id;
@@ -181,7 +182,8 @@ impl StreamTable {
         self.handles.get(place_of(handle)?).copied()
     }
 
-    /// The thread's number in reports. Threads are counted here, so that the numbers are the same in every run.
+    /// The thread's number in the names of streams. Threads are counted here from 1, in the order in which their
+    /// per-thread default streams are first used, so the same calls give the same numbers in every run.
     pub(super) fn thread_number(&mut self, thread: Thread) -> usize {
         let known = self.threads.iter().position(|known| *known == thread);
         known.unwrap_or_else(|| {

@@ -17,8 +17,8 @@ use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
 impl MachineState {
-    /// The stream with this name, for the simulated device's own calls. The name of a per-thread default stream
-    /// includes its thread, whichever thread calls.
+    /// The stream that `stream` names; a default stream is that of the current context. A thread may name another
+    /// thread's per-thread default stream. If no live stream has the handle, reports that and fails.
     pub(super) fn stream(&mut self, stream: Stream) -> DriverResult<StreamId> {
         match stream {
             Stream::Legacy => self.contexts.needed().map(|context| self.legacy(context)),
@@ -29,8 +29,8 @@ impl MachineState {
         }
     }
 
-    /// The stream that a driver call means. The handle 2 means the calling thread's stream. If another thread's is
-    /// named, reports that.
+    /// The stream that a driver would use for `stream`. Like [`Self::stream`], except for another thread's per-thread
+    /// default stream: reports that, and returns the calling thread's, since the handle 2 means that stream.
     pub(super) fn native(&mut self, stream: Stream) -> DriverResult<StreamId> {
         let here = Thread::current();
         if let Stream::PerThread(thread) = stream
@@ -86,8 +86,8 @@ impl MachineState {
         id
     }
 
-    /// Records an action of the host on a stream: the stream now follows everything that CUDA implicitly orders
-    /// before it.
+    /// Makes the stream's clock follow everything that CUDA implicitly orders before the stream's next action. Drops
+    /// from the clock what the host's clock covers.
     pub(super) fn advance(&mut self, id: StreamId) {
         let mut clock = std::mem::take(&mut self.streams.get_mut(id).clock);
         let (context, ordering) = (self.streams.get(id).context, self.streams.get(id).ordering);
@@ -104,7 +104,7 @@ impl MachineState {
         self.streams.get_mut(id).clock = clock;
     }
 
-    /// The blocking streams of a context.
+    /// The blocking streams of a context. A destroyed stream may still be listed.
     pub(super) fn blocking(&self, context: Context) -> &[StreamId] {
         self.streams.blocking.get(&context).map_or(&[], Vec::as_slice)
     }
@@ -144,8 +144,9 @@ impl Simulated {
         })
     }
 
-    /// Makes a stream with the handle of a destroyed one. CUDA's driver gives a handle to the next stream at once,
-    /// even while work of the first is pending (50 of 50 times, H200, driver 580, 2026-11).
+    /// Makes a stream with the handle of a destroyed stream, and fails for any other handle. CUDA's driver gives a
+    /// destroyed stream's handle to the next new stream at once, even while work of the destroyed stream is pending
+    /// (50 of 50 times, H200, driver 580, 2026-11).
     pub fn create_stream_again(&self, ordinal: i32, blocking: bool, handle: u64) -> Result<()> {
         self.make(CREATE, |state| {
             let context = state.contexts.primary(ordinal)?;
@@ -159,7 +160,7 @@ impl Simulated {
         })
     }
 
-    /// Names a stream for reports.
+    /// Names a live stream. Reports use the name for what the program does on the stream from now on.
     pub fn name_stream(&self, handle: u64, name: &str) -> Result<()> {
         self.make("cuStreamSetName", |state| {
             let id = state.alive(handle)?;
@@ -170,7 +171,8 @@ impl Simulated {
         })
     }
 
-    /// Destroys a stream. Its queued work still runs; the handle is dead.
+    /// Destroys a stream, and spoils the capture that the stream is part of. The stream's queued work still runs. Later
+    /// calls with the handle fail, unless [`Self::create_stream_again`] reuses it.
     pub fn destroy_stream(&self, handle: u64) -> Result<()> {
         self.make("cuStreamDestroy", |state| {
             if state.streams.known(handle).is_some_and(|id| state.streams.get(id).gone) {
@@ -188,7 +190,7 @@ impl Simulated {
         self.lock().streams.known(handle).is_some()
     }
 
-    /// The stream's name in reports.
+    /// The name of a live stream in reports.
     pub fn stream_name(&self, stream: Stream) -> Result<String> {
         self.make("cuStreamGetId", |state| {
             let id = state.stream(stream)?;

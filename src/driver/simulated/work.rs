@@ -22,7 +22,7 @@ use super::{MachineState, Simulated};
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
-/// How long to pause between two looks at other processes for which work must wait.
+/// How long a thread sleeps before it looks again whether other processes have reached what queued work waits for.
 const ROUND: Duration = Duration::from_micros(200);
 
 impl MachineState {
@@ -31,7 +31,9 @@ impl MachineState {
         self.sequence
     }
 
-    /// Queues work on a stream, after everything that was queued there before.
+    /// Queues work on a stream, after the stream's earlier work and everything that the stream waits for. Returns the
+    /// work's actor and clock. The caller must call [`Self::advance`] first, for the order with the legacy default
+    /// stream.
     pub(super) fn enqueue(
         &mut self,
         stream: StreamId,
@@ -47,7 +49,8 @@ impl MachineState {
         (who, clock)
     }
 
-    /// Queues work as number `time` of a lane, after everything in `clock`.
+    /// Queues work as number `time` of a lane, after everything that `clock` follows. The caller advances the lane and
+    /// checks the work's declared accesses.
     pub(super) fn enqueue_at(
         &mut self,
         lane: Lane,
@@ -67,8 +70,9 @@ impl MachineState {
         Arc::new(Actor { operation, place, sequence, lane, time })
     }
 
-    /// Queues an operation and checks its declared accesses. During a capture the operation becomes part of the
-    /// graph. The caller keeps the operation: its contents must not be dropped while the state is locked.
+    /// Queues an operation and checks its declared accesses. On a stream under capture the operation becomes a node of
+    /// the graph instead. The caller must not drop the operation while the state is locked: dropping what it holds may
+    /// call the simulated device.
     pub(super) fn launch(&mut self, stream: StreamId, operation: &Operation) -> DriverResult<()> {
         self.refuse_implicit(stream)?;
         if self.streams.get(stream).member.is_some() {
@@ -88,7 +92,7 @@ impl MachineState {
         reads: &[Span],
         writes: &[Span],
     ) {
-        // Check writes first: two operations are reported only once, and a report about a write says more.
+        // Check writes first: a pair of operations is reported only once, and a report about a write says more.
         let mut named = HashSet::new();
         for span in writes {
             self.touch(who, clock, *span, AccessKind::Write, &mut named);
@@ -118,9 +122,9 @@ impl Drop for RunningWork<'_> {
 }
 
 impl Simulated {
-    /// Queues work on a stream. `action` runs when something forces it; `reads` and `writes` are checked now against
-    /// the earlier accesses. During a capture the work becomes part of the graph, and each launch of the graph checks
-    /// them.
+    /// Queues work on a stream. `action` runs when something forces it. The declared `reads` and `writes` are checked
+    /// now. On a stream under capture the work becomes a node of the graph instead: each launch of the graph queues
+    /// `action`, and checks `reads` and `writes`.
     pub fn launch(
         &self,
         stream: Stream,
@@ -154,13 +158,14 @@ impl Simulated {
         })
     }
 
-    /// Drops all queued work without running it, except the piece that is running.
+    /// Drops all queued work without running it, except the piece that is running. Later waits of the host treat the
+    /// dropped work as run.
     pub fn abandon(&self) {
         let mut state = self.lock();
         let running = state.schedule.running.map(|(_, lane)| lane);
         let mut dropped = Vec::new();
         for (index, lane) in state.schedule.lanes.iter_mut().enumerate() {
-            // Leave the piece that is running: it removes itself when it has run.
+            // Leave the piece that is running: its `RunningWork` removes it when it has run.
             let keep = usize::from(running == Some(index)).min(lane.len());
             dropped.extend(lane.drain(keep..));
         }
@@ -168,7 +173,7 @@ impl Simulated {
         drop(dropped);
     }
 
-    /// The number of pieces of work still to run.
+    /// The number of queued pieces of work, including the piece that is running.
     pub fn pending(&self) -> usize {
         self.lock().schedule.pending()
     }
@@ -178,7 +183,8 @@ impl Simulated {
         self.lock().refuse_inside_work().is_err()
     }
 
-    /// Runs all queued work that `target` is ordered after. Waits for other processes where that work depends on them.
+    /// Runs all queued work that `target` is ordered after. Where the work waits for other processes, blocks until they
+    /// have run theirs or have ended.
     pub(super) fn run_until(&self, target: &Clock) {
         loop {
             self.run_until_blocked(target);
@@ -189,7 +195,8 @@ impl Simulated {
         }
     }
 
-    /// Runs the queued work that `target` is ordered after, without waiting for other processes.
+    /// Runs the queued work that `target` is ordered after, as far as it need not wait for other processes. Asks those
+    /// processes to run what is missing.
     pub(super) fn run_until_blocked(&self, target: &Clock) {
         let here = Thread::current();
         loop {
@@ -216,7 +223,7 @@ impl Simulated {
 }
 
 impl MachineState {
-    /// Fails if the calling thread is running a piece of work, which would wait for itself.
+    /// Fails if the calling thread is running a piece of work. A host wait there would wait for the piece itself.
     pub(super) fn refuse_inside_work(&self) -> DriverResult<()> {
         if self.schedule.running.is_some_and(|(thread, _)| thread == Thread::current()) {
             return Err(codes::NOT_PERMITTED);

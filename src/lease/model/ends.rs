@@ -46,7 +46,8 @@ impl Drop for Fake {
     }
 }
 
-/// A lease, the queue in which its end waits, and counts of what happened.
+/// A lease, the queue in which its end waits, how often its holder was dropped and settled, and whether the consumer is
+/// done.
 #[derive(Clone)]
 struct ModelEnds {
     lease: Arc<Lease<Fake>>,
@@ -86,7 +87,7 @@ impl ModelEnds {
         true
     }
 
-    /// Asks one pending end. Returns how many are over.
+    /// Checks the first pending end, if there is one. Returns how many ends are over: 0 or 1.
     fn ask(&self) -> usize {
         let over = self.queue.ask(1, |ending| {
             assert_eq!((ending.state(), ending.advance(())), (EndState::Waiting(()), Ok(())));

@@ -1,5 +1,5 @@
 //! Models that go through every interleaving of the calls of a lease, of its queues and of ends, by [loom]. `make loom`
-//! runs them in place of the tests.
+//! runs them.
 //!
 //! The threads, the locks and the atomics of the lease are loom's. Loom runs each test once for every possible order of
 //! their steps.
@@ -144,7 +144,7 @@ fn refuse(lease: &Lease<Arc<ModelMemory>>) -> bool {
     lease.begin(|kept| kept.look()).map(|()| lease.stop()).is_some()
 }
 
-/// Begins an end, makes its orders, counted in `made`, and ends the lease.
+/// Begins an end, makes its orders, counted in `made`, and ends the lease. Returns whether this call ended the lease.
 fn release(lease: &Lease<Arc<ModelMemory>>, made: &AtomicUsize) -> bool {
     if lease.begin(|kept| kept.look()).is_none() {
         return false;
@@ -196,7 +196,7 @@ fn an_end_that_is_refused_loses_nothing_to_one_that_comes_at_once() {
         let refused = scene.on_thread(refuse);
         let end = scene.on_thread(|lease| lease.end().is_some());
         let (refused, ended) = (refused.join().unwrap(), end.join().unwrap());
-        // `refused` is false if the refusal came too late.
+        // `refused` is false if the other end came before the refused end began.
         assert!(ended, "{refused}");
         assert_eq!((scene.lease.is_leased(), scene.drops()), (false, 1));
         assert!(scene.lease.with(|kept| kept.look()).is_none());

@@ -1,11 +1,11 @@
-//! Models of pending ends in lanes, which several threads push and ask.
+//! Models of [`Parked`] alone: several threads push items and check them at the same time.
 
 use loom::sync::Arc;
 use loom::thread;
 
 use crate::lease::{Most, Parked};
 
-/// Items in one lane, by number.
+/// A [`Parked`] with one lane, whose items have these numbers.
 fn parked(numbers: &[u64]) -> Arc<Parked<u32, u64>> {
     let parked = Parked::new(|number| Some((1, *number)));
     numbers.iter().for_each(|number| parked.push(*number));

@@ -1,4 +1,4 @@
-//! Models of the queue alone, which several threads push and ask.
+//! Models of [`Queue`] alone: several threads push items and check them at the same time.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use loom::thread;
 
 use crate::lease::Queue;
 
-/// An item: whether it is being asked, and how often it was asked.
+/// An item of the queue: its number, whether it is being asked, and how often it was asked.
 struct ModelItem {
     id: usize,
     busy: Arc<AtomicUsize>,

@@ -11,8 +11,8 @@ use super::abi::CaiBridgeArray;
 use crate::error::caught;
 use crate::py::interpreter::attached;
 
-/// Runs `call` with the interpreter's lock held, and returns 0. Returns -1 if `call` fails or panics, with an exception
-/// pending; also if this thread may not enter the interpreter any more.
+/// Runs `call` with the interpreter's lock held, and returns 0. If `call` fails or panics, returns -1 with an exception
+/// set. If this thread may not enter the interpreter any more, returns -1 without running `call`.
 pub(super) fn answer(call: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
     let done = attached(|py| {
         match caught(|| call(py))
@@ -46,7 +46,8 @@ pub(super) fn check_out<T>(out: *mut T) -> PyResult<()> {
     check(out.cast_const(), "out", "the address of a place for the answer")
 }
 
-/// Like [`answer`], for a call that returns a pointer through `out`. `*out` is NULL unless the call succeeds.
+/// Like [`answer`], for a call that returns a pointer through `out`. `*out` is NULL unless the call succeeds. Fails if
+/// `out` is NULL.
 ///
 /// # Safety
 ///

@@ -93,8 +93,8 @@ pub(super) unsafe extern "C" fn describe_sized(
         check_array(array)?;
         check_out(out)?;
         check_size(size, FIRST, "CaiBridgeDescription")?;
-        // SAFETY: `array` comes from an import and is not released, and `out` has `size` bytes, by the contract of
-        // `CaiBridgeApi`.
+        // SAFETY: neither pointer is NULL, as checked above. So `array` comes from an import and is not released, and
+        // `out` has `size` bytes, by the contract of `CaiBridgeApi`.
         unsafe { fill(array.as_ref(), out, size) };
         Ok(())
     })
@@ -104,9 +104,11 @@ pub(super) unsafe extern "C" fn tensor(array: *const CaiBridgeArray, out: *mut c
     answer(|_| {
         check_array(array)?;
         check_out(out)?;
-        // SAFETY: `array` comes from an import and is not released, by the contract of `CaiBridgeApi`.
+        // SAFETY: `array` is not NULL, as checked above. So it comes from an import and is not released, by the
+        // contract of `CaiBridgeApi`.
         let made = encode::borrowed(unsafe { &(*array).array });
-        // SAFETY: `out` is a `DLTensor`, by the contract of `CaiBridgeApi`.
+        // SAFETY: `out` is not NULL, as checked above. So it points to memory for a `DLTensor`, by the contract of
+        // `CaiBridgeApi`.
         unsafe { out.cast::<DLTensor>().write(made) };
         Ok(())
     })
@@ -116,16 +118,18 @@ pub(super) unsafe extern "C" fn ready_on(array: *const CaiBridgeArray, out: *mut
     answer(|_| {
         check_array(array)?;
         check_out(out)?;
-        // SAFETY: `array` comes from an import and is not released, by the contract of `CaiBridgeApi`.
+        // SAFETY: `array` is not NULL, as checked above. So it comes from an import and is not released, by the
+        // contract of `CaiBridgeApi`.
         let streams = unsafe { &(*array).taken }.ready_on()?;
-        // SAFETY: `out` has room for two numbers, by the contract of `CaiBridgeApi`.
+        // SAFETY: `out` is not NULL, as checked above. So it has room for two numbers, by the contract of
+        // `CaiBridgeApi`.
         unsafe { out.cast::<[u64; 2]>().write(streams) };
         Ok(())
     })
 }
 
-/// Calls `make` with the array and `stream`. Fails if the stream is on another GPU than an array in device memory. For
-/// an empty array, which needs no order, only returns 0.
+/// Calls `make` with the array and `stream`. Fails if `array` is NULL, or if the array is in device memory and `stream`
+/// is a handle of another GPU. For an empty array, which needs no order, returns 0 and does not call `make`.
 ///
 /// # Safety
 ///
@@ -150,12 +154,12 @@ unsafe fn with_stream(
 }
 
 pub(super) unsafe extern "C" fn order(array: *const CaiBridgeArray, stream: u64) -> c_int {
-    // SAFETY: the array and the stream are alive, by the contract of `CaiBridgeApi`.
+    // SAFETY: `array` is NULL or alive, and the stream exists, by the contract of `CaiBridgeApi`.
     unsafe { with_stream(array, stream, |it, alive| it.taken.order_for("C", alive)) }
 }
 
 pub(super) unsafe extern "C" fn give_back(array: *const CaiBridgeArray, stream: u64) -> c_int {
-    // SAFETY: the array and the stream are alive, by the contract of `CaiBridgeApi`.
+    // SAFETY: `array` is NULL or alive, and the stream exists, by the contract of `CaiBridgeApi`.
     unsafe { with_stream(array, stream, |it, alive| it.taken.give_back_or_owe(alive)) }
 }
 

@@ -36,8 +36,8 @@ use crate::stream::{Alive, Ready, Stream, Thread};
 #[derive(Clone)]
 struct Exporters(u64, i32);
 
-// SAFETY: the stream belongs to that GPU, and exists until the deleter is called, by the contract of
-// `CaiBridgeExport`. An array last uses its stream before it drops its owner, which calls the deleter.
+// SAFETY: the stream belongs to that GPU, and exists until the deleter is called, by the contracts of `CaiBridgeExport`
+// and `import_tensor`. The last use of the stream comes before the call of the deleter.
 unsafe impl WorkStream for Exporters {
     fn handle(&self) -> u64 {
         self.0
@@ -58,16 +58,17 @@ struct ExportedMemory {
     device: Device,
     readonly: bool,
     owner: *mut c_void,
-    /// Set once the Python object exists, so that a failed export does not call it: the exporter still owns the memory
-    /// then.
+    /// The exporter's deleter. Not set before the Python object exists, since after a failed export the exporter still
+    /// owns the memory. Never set if the exporter passed NULL.
     deleter: Arc<OnceLock<unsafe extern "C" fn(*mut c_void)>>,
 }
 
-// SAFETY: the deleter accepts the owner on any thread, by the contract of `CaiBridgeExport`. No other code uses the
-// owner.
+// SAFETY: this crate passes `owner` only to the deleter, which accepts it on any thread, by the contract of
+// `CaiBridgeExport`. The other fields are `Send`.
 unsafe impl Send for ExportedMemory {}
 
-// SAFETY: by calling `export_object`, the exporter promises that its description is right.
+// SAFETY: by the contract of `CaiBridgeExport`, its fields describe memory that is ready on `stream` and that the
+// exporter keeps until the deleter is called. The drop of this value calls the deleter. The fields do not change.
 unsafe impl Owner for ExportedMemory {
     type Stream = Exporters;
 
@@ -106,7 +107,8 @@ impl Drop for ExportedMemory {
             let before = attached(PyErr::take).flatten();
             // SAFETY: `deleter` and `owner` come from the exporter and belong together, and this drop runs once.
             unsafe { deleter(self.owner) }
-            // The deleter may have called a function that failed, such as `give_back`. Report its exception here.
+            // The deleter may have called a function that failed, such as `give_back`, and left that function's
+            // exception. Report the exception here.
             attached(|py| {
                 if let Some(left) = PyErr::take(py) {
                     let named = PyString::new(py, "the deleter of an export");
@@ -121,7 +123,9 @@ impl Drop for ExportedMemory {
 }
 
 impl ExportedMemory {
-    /// Reads the fields of an export, and copies its shape and strides. Fails for a field that describes no array.
+    /// Reads the fields of an export, and copies its shape and strides. Fails if `ndim`, the device or the element type
+    /// is not one that the bridge accepts, or if `shape` is NULL and `ndim` is above 0. Does not check the address, the
+    /// extents and the strides.
     ///
     /// # Safety
     ///
@@ -139,7 +143,7 @@ impl ExportedMemory {
             return Err(Error::new(Kind::NullShape, format!("NULL for {ndim} dimensions")));
         }
         let device = Device::from_dlpack(from.device_type.cast_unsigned(), from.device_id)?;
-        // DLPack's header requires 0 for memory that every GPU can access.
+        // dlpack.h asks for 0 for pinned and managed memory. Here `device_id` is the GPU of the stream.
         let id = if device.kind == MemoryKind::Device { device.id } else { 0 };
         Ok(Self {
             stream: Exporters(from.stream, from.device_id),
@@ -156,8 +160,9 @@ impl ExportedMemory {
 }
 
 impl Exporters {
-    /// Fails for a GPU that is missing and, if the driver can tell, for a stream or device memory of another GPU. For
-    /// managed and pinned memory, the GPU in `self` becomes that of the stream. Without a driver, checks nothing.
+    /// Fails for a missing GPU, for an address that CUDA does not know, and for device memory on another device than
+    /// `array` says. For an array in device memory, also fails for a stream handle of another GPU. For managed and
+    /// pinned memory, the GPU of a stream handle replaces the GPU in `self`. Without a driver, checks nothing.
     fn check(&mut self, py: Python<'_>, array: &Descriptor, driver: &Handle) -> Result<()> {
         let Self(stream, ordinal) = *self;
         if driver.get().is_err() {
@@ -166,7 +171,8 @@ impl Exporters {
         driver.open(ordinal, |call| detach(py, call));
         check_exists(driver, ordinal, "device_id", ordinal)?;
         let stream = Stream::from_native(stream, Thread::current());
-        // SAFETY: the exporter's stream exists until the deleter is called.
+        // SAFETY: the stream exists until the deleter is called, by the contracts of `CaiBridgeExport` and
+        // `import_tensor`. Nothing calls the deleter during this call.
         let alive = unsafe { Alive::kept(stream, Place::gpu(ordinal)) };
         self.1 = check_stream(array, driver, Some(alive), alive.place())?.ordinal;
         check_memory(driver, array)
@@ -176,7 +182,7 @@ impl Exporters {
 /// The size of the first version of `CaiBridgeExport`.
 const FIRST: usize = offset_of!(CaiBridgeExport, deleter) + size_of::<usize>();
 
-/// Reads an export of `size` bytes. Fields beyond `size` are 0. Bytes beyond the known fields must be 0.
+/// Reads an export of `size` bytes. Fields beyond `size` become 0. Fails if a byte beyond the known fields is not 0.
 ///
 /// # Safety
 ///
@@ -191,7 +197,7 @@ unsafe fn known(from: *const CaiBridgeExport, size: usize) -> PyResult<CaiBridge
     }
     let mut known = MaybeUninit::<CaiBridgeExport>::zeroed();
     let to = known.as_mut_ptr().cast::<u8>();
-    // SAFETY: `fields` is at most as long as the structure.
+    // SAFETY: `fields` is at most as long as `known`, which is a new value and so overlaps no other.
     unsafe { to.copy_from_nonoverlapping(fields.as_ptr(), fields.len()) };
     // SAFETY: 0 is a valid value for every field: numbers, pointers and an optional function. All other bytes come from
     // the caller's structure.
@@ -202,7 +208,8 @@ pub(super) unsafe extern "C" fn export_object(
     from: *const CaiBridgeExport,
     out: *mut *mut PyObject,
 ) -> c_int {
-    // SAFETY: the caller's pointers are valid, by the contract of `CaiBridgeApi`.
+    // SAFETY: `from` is NULL or points to the fields up to `deleter`, which are `FIRST` bytes, and `out` is NULL or
+    // writable, by the contract of `CaiBridgeApi`.
     unsafe { export_sized(from, FIRST, out) }
 }
 
@@ -251,8 +258,8 @@ pub(super) unsafe extern "C" fn import_tensor(
         let driver = stream.driver()?;
         stream.check(py, &array, &driver)?;
         let producer = StreamRef::held(&driver, RustStream::of(&stream))?;
-        // SAFETY: `tensor` points to a managed tensor, as above, which the caller hands over: from here on `taken` owns
-        // it.
+        // SAFETY: `tensor` points to a managed tensor, as above, which the caller hands over. From here on `taken` owns
+        // the tensor: `from_raw` fails only for another major version, which `decode::versioned` has refused.
         let taken = unsafe { Managed::from_raw(tensor) };
         let taken =
             taken.map_err(|error| Error::at(Kind::NullData, "tensor", error.to_string()))?;

@@ -23,8 +23,8 @@ use crate::py::text::{an_object, refused, shown};
 use crate::py::{flag, native, numpy};
 use crate::stream::{Ready, Stream, Thread};
 
-/// A CAI dict with the typestr and `descr` of an array whose element type DLPack cannot express; `None` for other
-/// arrays.
+/// A CAI dict with the typestr and `descr` of an array whose element type or strides DLPack cannot express; `None` for
+/// other arrays.
 pub(crate) type Words = Option<Py<PyDict>>;
 
 /// What the caller of [`decode`] knows about a dict.
@@ -33,9 +33,10 @@ pub(crate) struct Reading {
     /// The stream that this producer means if a dict of version 3 names none, or names 0. `None` for producers that
     /// follow the specification.
     pub(crate) unnamed: Option<Stream>,
-    /// Whether the caller has named the stream. If so, the dict may have 0 or -1, which name no stream.
+    /// Whether the caller has passed a stream, or -1. If so, a stream 0 or -1 in the dict is no error.
     pub(crate) declared: bool,
-    /// The element type, if the caller knows it. It replaces a typestr's element type of the same size.
+    /// The element type, if the caller knows it. It replaces the typestr's type if the typestr has the same item size
+    /// in this machine's byte order. Otherwise it is ignored.
     pub(crate) said: Option<Dtype>,
 }
 
@@ -44,11 +45,12 @@ pub(crate) type OwnType = (Option<Dtype>, Option<String>);
 
 /// Reads and checks `dict`, and writes its layout to `layout`.
 ///
-/// `own` asks the object for its element type, if the typestr says no more than the size. `own(true)` returns the
-/// type's name, if DLPack has types of this size that NumPy has no letter for. `own(false)` returns the type, which is
-/// used if it has the same size.
+/// If the typestr says no more than the size, `own` is called and asks the object for its element type. If DLPack has
+/// types of this size that NumPy has no letter for, the call is `own(true)`, which returns the type's name. Otherwise
+/// it is `own(false)`, which returns the type; the type is used if it has the typestr's size.
 ///
-/// `words`, if given, receives the entries that only CAI can express. Pass it if the consumer speaks CAI.
+/// An array that DLPack cannot express is refused without `words`. With `words` it is accepted, and `words` receives
+/// its typestr and `descr`.
 pub(crate) fn decode(
     dict: &Bound<'_, PyDict>,
     reading: Reading,
@@ -60,8 +62,9 @@ pub(crate) fn decode(
     let mut dialect = Dialect { here, unnamed, declared, goes_on: false, dtype: said };
     let names = names(dict.py());
     match native::plain(dict, names, |fields| cai::decode(fields, dialect, || None, layout)) {
-        // The typestr names no type that DLPack has. Go on below: the object is asked if the typestr names raw bytes.
+        // The typestr alone names no type that DLPack has. Go on below, where the object may be asked for its type.
         Some(Err(error)) if matches!(error.kind(), Kind::DtypeAmbiguous | Kind::Dtype) => {}
+        // Only CAI can express the array. Go on below, where `words` gets its typestr.
         Some(Err(error)) if words.is_some() && cai::is_of_dlpacks(error.kind()) => {}
         Some(decoded) => return Ok(decoded?),
         None => {}
@@ -113,13 +116,13 @@ pub(crate) fn decode(
     Ok(decoded)
 }
 
-/// The alignment in bytes that a GPU needs to read the items, by the typestr in `words`.
+/// The alignment in bytes that a GPU needs to read the items: [`Typestr::alignment`] of the typestr in `words`.
 pub(crate) fn alignment(words: &Bound<'_, PyDict>) -> PyResult<u64> {
     let typestr = words.as_any().get_item(intern!(words.py(), "typestr"))?;
     Ok(Typestr::alignment(typestr.extract()?))
 }
 
-/// The error for `array`, whose element type DLPack cannot express.
+/// The error for `array`, whose element type or strides DLPack cannot express.
 #[cold]
 pub(crate) fn no_word(array: &Descriptor, words: &Bound<'_, PyDict>) -> PyErr {
     let py = words.py();
@@ -150,7 +153,7 @@ fn stream_of(stream: &Bound<'_, PyAny>) -> PyResult<i128> {
         return Err(Error::new(Kind::StreamInDict, format!("the bool {stream}")).into());
     }
     index(stream)?.ok_or_else(|| {
-        // The integer needs more than 64 bits.
+        // An `int` gets here only if it needs more than 64 bits.
         if stream.is_instance_of::<PyInt>() {
             refused(Kind::StreamNoOrder, shown(stream))
         } else {
@@ -214,8 +217,8 @@ fn uncommon_int(value: &Bound<'_, PyAny>) -> PyResult<Result<i64, String>> {
     }
 }
 
-/// Reads a tuple or list with one integer per dimension. The length is checked before the copy, since a list can be
-/// huge.
+/// Reads a tuple or list of at most [`MAX_NDIM`] integers. The length is checked before a list is copied, since a list
+/// can be huge.
 fn dims(
     values: &Bound<'_, PyAny>,
     field: &str,
@@ -267,7 +270,7 @@ fn data_entry(value: &Bound<'_, PyAny>) -> PyResult<(u64, bool)> {
 }
 
 /// Makes the dict of `array`, with exactly the types that the specification gives. `ready` determines the dict's
-/// stream. `words`, if given, has the typestr and `descr` of an element type that only CAI can express.
+/// stream. `words` has the typestr and `descr` of an array that only CAI can express; `None` for other arrays.
 pub(crate) fn encode<'py>(
     py: Python<'py>,
     array: &Descriptor,

@@ -18,7 +18,7 @@ struct DictKind {
     dtype: Dtype,
     layout: Layout,
     stream: Option<u64>,
-    /// The cached dict, whose `data` is out of date. It is stored the second time that an array of this kind comes up.
+    /// The cached dict, in which `data` is not set. It is stored the second time that an array of this kind comes up.
     dict: Option<Py<PyDict>>,
 }
 

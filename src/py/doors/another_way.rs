@@ -13,8 +13,9 @@ use crate::py::producers::{ImportFor, Refused, cai, dlpack, types};
 use crate::py::streams::StreamArgument;
 use crate::py::text::{an_object, shown};
 
-/// Handles `refused`, the error of the first import of `x`. If the type's protocols have changed since, calls `again`
-/// with the new facts. Otherwise imports `x` by another protocol if one may do, or returns the error.
+/// Handles `refused`, the error of the first import of `x`. Returns an interrupt as it is. If the type's protocols have
+/// changed since `facts` were found, calls `again` with the new facts. Otherwise imports `x` by another protocol if one
+/// may do, else fails.
 #[cold]
 #[inline(never)]
 pub(super) fn take_in(
@@ -69,7 +70,8 @@ fn by_another_protocol(
             Err(refused) => return Err(because(refused.into(), &first)),
         }
     }
-    // An object whose property raises AttributeError has no dict.
+    // Without a dict, the first error stands. If reading the dict raises an exception other than AttributeError, go on:
+    // `from_dict` reports that exception.
     if !matches!(answered(py, has_cai(x))?, Some(true) | None) {
         return Err(first);
     }
@@ -82,7 +84,7 @@ fn by_another_protocol(
 
 /// Why an object cannot use the `__dlpack__` that its type has.
 enum Unspoken {
-    /// `__dlpack__` is a property that raises `AttributeError` for this object, so the object has only its dict.
+    /// Reading the object's `__dlpack__` raises an exception, as a property may. The object's type has a CAI dict.
     Lacking,
     NoMethod(Error),
 }

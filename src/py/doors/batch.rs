@@ -34,7 +34,7 @@ pub(super) struct ArrayBatch<'py> {
 }
 
 impl ArrayBatch<'_> {
-    /// Consumes the capsules.
+    /// Consumes the capsules. If one fails, those after it are not consumed.
     pub(super) fn consume(&mut self, py: Python<'_>) -> Result<(), ItemError> {
         let mut capsules = std::mem::take(&mut self.unconsumed).into_iter();
         capsules.try_for_each(|(item, capsule)| capsule.consume(py).map_err(about(item)))
@@ -42,7 +42,8 @@ impl ArrayBatch<'_> {
 }
 
 impl Converter {
-    /// Imports arrays and makes the library's arrays of them, all or none. The caller then consumes the capsules.
+    /// Imports `xs`, and makes an array of the library from each, all or none. Consumes no capsule: the caller does so
+    /// afterwards.
     pub(super) fn several<'py>(
         &self,
         py: Python<'py>,
@@ -113,8 +114,8 @@ impl Converter {
         Ok(batch)
     }
 
-    /// Makes `source` usable on the stream that the caller `named`, else on the library's current stream. Returns the
-    /// consumer's stream. An error about the array, rather than the call, gets the number 0.
+    /// Makes `source` usable on the stream that the caller `named`, else on the library's current stream, if it has
+    /// one. Returns the consumer's stream. An error about the array, rather than the call, gets the number 0.
     pub(super) fn hand_over<'py>(
         &self,
         py: Python<'py>,
@@ -136,7 +137,8 @@ impl Converter {
         Ok(asked)
     }
 
-    /// Like [`Self::make`]. For a call, also adds the object that ends the loan to `lent`.
+    /// Like [`Self::make`]. If `how` says that the array is lent to a call, also adds the object that ends the loan to
+    /// `lent`.
     fn make_for_call<'py>(
         &self,
         py: Python<'py>,

@@ -11,7 +11,7 @@ use crate::py::lease::{CallWatch, HeldMemory, goes_on};
 use crate::py::streams::StreamArgument;
 use crate::py::views::BaseView;
 
-/// One object for each array of a call. Calling the object ends the loan of the array.
+/// One object for each array that is lent to a call. Calling the object ends the loan.
 pub(super) type Loans<'py> = SmallVec<[Bound<'py, PyAny>; 4]>;
 
 /// One array that was converted for a call.
@@ -25,7 +25,7 @@ pub(crate) struct CallArgument {
 }
 
 impl CallArgument {
-    /// Begins to watch the users of the array that will be made of `source`.
+    /// Begins to watch the users of the array that will be made from `source`.
     pub(super) fn of(py: Python<'_>, source: &mut HeldMemory) -> PyResult<Self> {
         Ok(Self { watch: Mutex::new(Some(source.watch(py)?)), is_view: false })
     }

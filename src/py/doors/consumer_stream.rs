@@ -11,7 +11,7 @@ use crate::py::streams::StreamArgument;
 use crate::stream::{Stream, Thread};
 
 /// The consumer's stream for the arrays of a GPU: what the caller passed, the object that the library returned, or the
-/// driver handle that the library returned.
+/// driver handle that the library returned. There may be none.
 #[derive(Debug)]
 pub(super) struct ConsumerStream<'py> {
     pub(super) answer: Option<Bound<'py, PyAny>>,
@@ -53,7 +53,7 @@ impl<'py> ConsumerStream<'py> {
         Ok(asked)
     }
 
-    /// The stream as a Python object.
+    /// The stream as the argument `stream=` takes it; Python's `None` if there is none.
     pub(super) fn into_python(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let named = |handle| Stream::from_native(handle, Thread::current()).handle();
         match self.native.map(named) {

@@ -15,9 +15,10 @@ use crate::py::observe::CallSpan;
 
 /// Convert an array of any library to an array of another, over the same memory.
 ///
-/// The library's current stream, or `stream`, waits for the producer's. The host waits only for a copy
-/// to the host, as for NumPy, and if nobody says on which stream the array is ready, see `from_cai`. The
-/// new array keeps the producer alive, and at its end the producer's stream waits for the consumer's.
+/// The library's current stream, or `stream`, waits for the producer's. The host waits for a copy to the
+/// host, as for NumPy, and if nobody says on which stream the array is ready, see `from_cai`. It may wait
+/// for a copy from the host to a GPU. The new array keeps the producer alive, and at its end the
+/// producer's stream waits for the consumer's.
 ///
 /// Parameters
 /// ----------
@@ -29,20 +30,20 @@ use crate::py::observe::CallSpan;
 ///     objects in it stay as they are; a list of numbers alone is refused. A container that stands in
 ///     several places is converted once, and stays one container. One event orders all arrays of a
 ///     stream. Either all arrays are converted or none. NumPy, PyTorch, JAX and tvm-ffi share an
-///     array on the host. Other libraries get it with ``copy=True``; without that it stays as it is
-///     in a tree.
+///     array on the host. Other libraries get a copy of it with ``copy=True``; without that it is
+///     refused, or in a tree stays as it is.
 /// to : module, str or type
 ///     The library: ``cupy``, ``"torch"``, or the type of its arrays, such as ``jax.Array``;
 ///     ``"cai"`` and ``"dlpack"`` give a `CaiView` and a `DLPackView`. The bridge knows torch, cupy,
 ///     numba, jax, warp, cuda (cuda.core), tvm_ffi, rmm and numpy; `register` adds others.
 /// stream : None, int or stream object, optional
-///     The consumer's stream, as in `to_cai`; None for the library's current one, or Numba's default
-///     stream.
+///     The consumer's stream, as in `to_cai`. None for the library's current one, which for Numba is
+///     its default stream.
 /// copy : bool, optional
 ///     True makes a copy in the bridge's own memory. The copy of a GPU's array is on that GPU. The
 ///     copy of a host array is on the GPU of ``stream`` or on the current one, or on the host if the
-///     library has host arrays. For NumPy, True copies NumPy's own arrays as well. False refuses if a
-///     copy is needed.
+///     library has host arrays. NumPy's arrays are copies in NumPy's memory, and True copies NumPy's
+///     own arrays as well. False refuses if a copy is needed.
 /// readonly : bool, optional
 ///     True hands out read-only memory; with False you vouch that writing is right. For NumPy, True
 ///     gives a read-only array, and a read-only view of NumPy's own arrays.
@@ -52,9 +53,9 @@ use crate::py::observe::CallSpan;
 /// Returns
 /// -------
 /// object
-///     The array, or the tree; `x` itself if it is already an array of `to`. In that case `stream`
-///     waits for its pending work, but there is no end: the caller orders later work after that of
-///     `stream`.
+///     The array, or the tree. If `x` is already an array of `to`, and no option asks for another, this
+///     is `x` itself. Then `stream` waits for its pending work, but there is no end: the caller orders
+///     later work after that of `stream`.
 ///
 /// Raises
 /// ------
@@ -120,7 +121,7 @@ fn converted<'py>(
     }
 }
 
-/// Finds the library that `to` names.
+/// Finds the library that `to` names, and returns its converter. Fails if there is no such library.
 #[cold]
 fn found<'py>(to: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Converter>> {
     let libraries = to.py().import("cai_bridge._libraries")?;
@@ -132,7 +133,7 @@ fn known<'py>(to: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Converter>>>
     static FOUND: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let py = to.py();
     let found = FOUND.import(py, "cai_bridge._libraries", "FOUND")?;
-    // If `to` has no hash, or its hash fails, `found` refuses it.
+    // If `to` cannot be hashed, this finds nothing, and the function `found` refuses `to`.
     let found = answered(py, found.get_item(to))?.flatten();
     Ok(found.and_then(|converter| converter.cast_into().ok()))
 }

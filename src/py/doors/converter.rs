@@ -30,7 +30,7 @@ use crate::py::producers::types::facts;
 use crate::py::streams::StreamArgument;
 use crate::py::views::{BaseView, CaiView, DLPackView};
 
-/// Makes a library's arrays. Keeps what the `Library` object has said, so that it is asked only once.
+/// Makes a library's arrays. Asks the `Library` object once for its traits, and keeps them.
 #[pyclass(frozen, module = "cai_bridge", name = "_Converter")]
 #[allow(missing_debug_implementations, reason = "a cell of PyO3 has none")]
 pub(crate) struct Converter {
@@ -43,14 +43,15 @@ pub(crate) struct Converter {
     /// The first array types of other libraries that this converter has seen. An object of such a type is known to be
     /// an array.
     foreign: [PyOnceLock<Py<PyType>>; MOST],
-    /// Further array types of other libraries, seen after `foreign` was full.
+    /// Further array types of other libraries, seen after `foreign` was full. When it has [`KEPT`] types, the next type
+    /// replaces them all.
     more_foreign: Mutex<ForeignTypes>,
-    /// Whether the last tree had a host array that a walk notices only by asking it. If so, the walk of the next tree
-    /// asks each array where it is.
+    /// Whether a tree had a host array that was noticed only when its import failed. If so, the walk of each later tree
+    /// asks each array where it is, until a tree has no such array.
     pub(super) meets_hosts: AtomicBool,
 }
 
-/// More array types than most programs have.
+/// How many types [`Converter::foreign`] holds: more array types than most programs have.
 const MOST: usize = 16;
 
 /// Array types by their addresses. The types are kept alive, so no other type gets their addresses.
@@ -91,9 +92,11 @@ impl Converter {
         })
     }
 
-    /// Converts the arrays among the arguments of a call, all or none. `names` are the parameters' names. `binds`
-    /// refuses arguments that the function does not take, before a capsule is consumed. Returns the arguments by
-    /// position and by name, the first given array, the new arrays, and the objects that end each loan.
+    /// Converts the GPU arrays among a call's arguments, all or none. Host arrays stay as they are. `names` are the
+    /// names of the positional parameters, for messages. If a capsule is among the arguments, `binds` is called first:
+    /// it fails for arguments that the function does not take. Returns the arguments by position and by name, the given
+    /// array that results are made like (`None` without one), the new arrays, and a callable for each loan, which ends
+    /// the loan.
     fn arguments<'py>(
         slf: &Bound<'py, Self>,
         all: &Bound<'py, PyTuple>,
@@ -127,7 +130,7 @@ impl Converter {
         })
     }
 
-    /// Converts the arrays of a result that was made on the stream `made_on`, if there is one.
+    /// Converts the GPU arrays of a call's result, all or none. Their pending work is on `made_on`, if that is given.
     fn result<'py>(
         slf: &Bound<'py, Self>,
         x: &Bound<'py, PyAny>,
@@ -184,8 +187,8 @@ impl Converter {
         asked.into_python(py)
     }
 
-    /// Converts `x` the quick way. Returns `x` itself if it is the library's own array and the caller asked for nothing
-    /// else; `None` if the quick way does not apply.
+    /// Converts `x` the quick way; `None` if the quick way does not apply. Returns `x` itself if it is the library's
+    /// own array, and `how` has neither `stream` nor `readonly`. `how` must not have `copy` or `detach`.
     pub(super) fn single<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -219,8 +222,9 @@ impl Converter {
         self.make(py, traits, source, readonly, asked.answer.as_ref()).map(Some)
     }
 
-    /// Whether `x` is another library's array. The type of `x` decides, and the converter keeps the type; for
-    /// subclasses of NumPy's array the object decides.
+    /// Whether `x` is an array of another library. Capsules and dicts are not. The converter keeps the type of such an
+    /// array, and takes later objects of that type for arrays too. It does not keep a subclass of NumPy's array that
+    /// has a CAI dict: each object of that type is examined.
     pub(super) fn is_foreign(
         &self,
         x: &Bound<'_, PyAny>,
@@ -234,7 +238,8 @@ impl Converter {
         if traits.has(x)? || !facts(x)?.is_array() {
             return Ok(false);
         }
-        // For subclasses of NumPy's array, the object decides, so do not keep the type.
+        // This subclass of NumPy's array has a CAI dict, but its objects without a dict are NumPy's own. So do not keep
+        // the type.
         if !facts(x)?.is_numpys {
             // If another thread fills the same place first, the type is not kept this time.
             match self.foreign.iter().find(|known| known.get(py).is_none()) {
@@ -245,7 +250,7 @@ impl Converter {
         Ok(true)
     }
 
-    /// Whether `kind` is one of the array types of other libraries that were seen after `foreign` was full.
+    /// Whether `more_foreign` has `kind`. Looks there only if `foreign` is full.
     #[inline]
     fn is_more_foreign(&self, kind: &Bound<'_, PyType>) -> bool {
         self.foreign.last().is_some_and(|last| last.get(kind.py()).is_some())

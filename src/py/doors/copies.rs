@@ -23,7 +23,8 @@ use crate::py::views::BaseView;
 pub(super) type ArrayList<'py> = Vec<Bound<'py, PyAny>>;
 
 impl Converter {
-    /// Converts a single object `x` for which [`Self::single`] has no quick way.
+    /// Converts `x`, which is no tree, in the cases that [`Self::single`] leaves: copies, detaching, and objects for
+    /// which it has no quick way.
     pub(super) fn other<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -113,8 +114,8 @@ impl Converter {
         Ok(batch)
     }
 
-    /// Copies of arrays, as capsules; or the arrays themselves, if no copy is wanted. The capsules among the given
-    /// arrays are returned for the caller to consume.
+    /// Copies `arrays`, and returns the copies as capsules. Where [`Self::copied`] makes no copy, returns the array
+    /// itself. The result's `unconsumed` has the given capsules that were copied: the caller consumes them.
     fn copies<'py>(
         &self,
         py: Python<'py>,
@@ -125,7 +126,7 @@ impl Converter {
         StreamArgument::parse(how.stream)?;
         let traits = self.traits(py)?;
         let mut batch = ArrayBatch { made: arrays, ..ArrayBatch::default() };
-        // The library takes no read-only array, so do not make a copy that would be refused.
+        // The library takes no read-only array. Make no copy: the import will refuse the array.
         if how.readonly == Some(true) && traits.limits.writes {
             return Ok(batch);
         }
@@ -180,7 +181,7 @@ impl Converter {
         let view = to_dlpack(x, stream, None)?;
         let on = self.stream_on(py, device_of(&view)?, stream)?;
         let asked = PyDict::new(py);
-        // The capsule's consumer waits for the legacy default stream.
+        // Without a consumer's stream, make the copy ready on the legacy default stream.
         let on = if on.is_none() { 1_i32.into_pyobject(py)?.into_any() } else { on };
         asked.set_item(intern!(py, "stream"), on)?;
         asked.set_item(intern!(py, "max_version"), (1, 3))?;
@@ -227,7 +228,7 @@ pub(super) fn taken<'py>(
     )
 }
 
-/// The converters of the bridge's own views.
+/// The converters by which the bridge itself makes views.
 struct OfViews {
     any: PyOnceLock<Py<Converter>>,
     dlpack: PyOnceLock<Py<Converter>>,
@@ -261,8 +262,8 @@ pub(super) fn device_of(view: &Bound<'_, PyAny>) -> PyResult<i32> {
     Ok(view.cast::<BaseView>()?.get().at().ordinal)
 }
 
-/// Detaches a tensor from its gradients. Returns any other object unchanged. Warp's arrays have gradients but no
-/// `detach`.
+/// Detaches a tensor from its gradients. Returns any other object unchanged, also Warp's arrays: they have gradients
+/// but no `detach`.
 #[pyfunction]
 pub(crate) fn _detached<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || detached(x))

@@ -32,10 +32,11 @@ const DOOR: &str = "from_cai";
 ///     The **producer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the
 ///     view then holds. If the dict names another stream, yours waits for the work that is queued
 ///     there now, and both wait for the consumer at the end. If nothing keeps a bare handle alive,
-///     the legacy default stream waits for it in this call, and replaces it from then on: nothing
-///     waits for later work on that stream. -1 says that nothing is pending, also on the dict's
-///     stream. None takes the dict's stream. If a dict of version 3 names none, at most the legacy
-///     default stream has work for it. For versions 0 to 2 the bridge asks the library for its
+///     the legacy default stream waits for the work that is queued there now, and replaces that
+///     stream from then on: queue no later work for the array there. -1 says that nothing is pending,
+///     also on the dict's stream. None takes the dict's stream. If a dict of version 3 names none,
+///     consumers wait for the legacy default stream, unless the bridge knows that the library means
+///     something else. If a dict of version 0 to 2 names none, the bridge asks the library for its
 ///     current stream, or calls ``__dlpack__``. Without both the host waits for the device, with a
 ///     `HostSyncWarning`.
 /// readonly : bool, optional
@@ -98,7 +99,7 @@ pub(crate) fn from_cai<'py>(
     })
 }
 
-/// Returns a new `CaiView` of the array of `view`, whose pending work is on `stream`.
+/// Returns a new `CaiView` of the array of `view`, with `stream` declared as the producer's, as in [`from_cai`].
 pub(super) fn ready_on<'py>(
     view: &Bound<'py, PyAny>,
     stream: &Bound<'py, PyAny>,

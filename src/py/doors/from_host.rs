@@ -1,9 +1,9 @@
 //! Arrays in host memory, for a library: shared with it, copied on the host, or copied to a GPU.
 //!
-//! A copy on a GPU is made on the consumer's stream, from pageable memory: bytes in pinned memory are first copied on
-//! the host. When the call returns, the driver has read the host's bytes, so the program may change or free the host
-//! array at once. For larger arrays the driver may wait for the stream's work
-//! first (CUDA driver API, "API synchronization behavior"). Copies in a graph capture are refused here.
+//! A copy on a GPU is made on the consumer's stream, from pageable memory: bytes in memory that CUDA knows, such as
+//! pinned memory, are first copied on the host. When the call returns, the driver has read the host's bytes, so the
+//! program may change or free the host array at once. For larger arrays the driver may wait for the stream's work first
+//! (CUDA driver API, "API synchronization behavior"). Copies to a GPU in a graph capture are refused.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! What a `Library` object tells `convert`; and how arrays are made through the library's exchange API.
+//! What a `Library` object says about its library. Also imports arrays for the library, and makes arrays through its
+//! exchange API.
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::intern;
@@ -20,7 +21,7 @@ use crate::py::producers::{ImportFor, Wanted};
 use crate::py::streams::StreamArgument;
 use crate::py::views::DLPackView;
 
-/// The call's name in logs and traces.
+/// The name of `convert` in logs and traces. The conversions of a call's arguments and result have it too.
 pub(super) const DOOR: &str = "convert";
 
 /// What a `Library` object says about its library.
@@ -31,25 +32,26 @@ pub(super) struct LibraryTraits {
     pub(super) types: Py<PyTuple>,
     pub(super) method: Method,
     pub(super) current: CurrentStreamRoute,
-    /// Whether the program registered the library. If so, the bridge checks the arrays that the library makes.
+    /// Whether the program registered the library. If so, the bridge checks what `make` returns, except for element
+    /// types that only a CAI dict can express.
     pub(super) is_registered: bool,
-    /// Whether all the library's arrays are on the host, as NumPy's are. If so, GPU arrays are copied.
+    /// Whether the library is NumPy, whose arrays are all on the host. NumPy gets copies of GPU arrays.
     pub(super) is_numpy: bool,
-    /// The library's function that takes host arrays of other libraries, as "module:name"; `None` if the library has
-    /// only GPU arrays.
+    /// The function that makes an array of the library from a host array, as "module:name". If `None`, the library gets
+    /// host arrays only as copies on a GPU.
     pub(super) from_host: Option<String>,
-    /// The protocol that must be able to express the library's arrays.
+    /// Which consumers must be able to express an array that is converted.
     pub(super) wanted: Wanted,
     pub(super) limits: Limits,
 }
 
-/// How to find the library's current stream.
+/// How to find the current stream of a library with [`Method::Make`].
 #[derive(Debug)]
 pub(super) enum CurrentStreamRoute {
     /// In Rust, for a known library, without calling its `Library` object. The library's arrays may be made in Rust
     /// too.
     Known(Py<libraries::CurrentStream>),
-    /// Whatever the `Library` object's `current_stream` method returns.
+    /// By the `current_stream` method of the `Library` object.
     Own,
     /// As [`CurrentStreamRoute::Own`], but only a default: each call may name another stream, as Numba's kernels do.
     Default,
@@ -60,10 +62,9 @@ pub(super) enum CurrentStreamRoute {
 pub(super) enum Method {
     /// Through the library's exchange API, which also returns the library's current stream.
     Table(ExchangeTable),
-    /// By the `make` method of the `Library` object, from a view that is ready on the stream that `make` gets: the
-    /// caller's, or else the library's current one.
+    /// From a view of this class, after the hand-over, usually by the `make` method of the `Library` object.
     Make(ViewClass),
-    /// Not at all: `convert` returns the view. Consumers of a `CaiView` wait for the stream that its dict names.
+    /// Not at all: `convert` returns a view of this class. The library has no current stream.
     View(ViewClass),
 }
 
@@ -124,8 +125,8 @@ impl LibraryTraits {
         Ok(!has_more || !speaks(x, intern!(py, "__cuda_array_interface__"))?)
     }
 
-    /// Imports an array without a consumer yet, ready on its producer's stream. `consumer` is the stream that the
-    /// caller named.
+    /// Imports an array, sets its read-only flag, and checks that the library can take the array. The consumer's stream
+    /// does not wait yet, though the import must know `consumer`, the stream that the caller named.
     pub(super) fn take(
         &self,
         x: &Bound<'_, PyAny>,
@@ -145,7 +146,8 @@ impl LibraryTraits {
         Ok(source)
     }
 
-    /// The error for a host array, which `convert` brings to a GPU only as a copy; else `error`.
+    /// The error that says to pass `copy=True`, if `x` is a host array, no capsule, and the library has no `from_host`;
+    /// else `error`.
     #[cold]
     fn explain_host(&self, x: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
         let py = x.py();
@@ -162,7 +164,7 @@ impl LibraryTraits {
     }
 }
 
-/// The protocol that must be able to express the library's arrays: the library may name one, else `method` decides.
+/// Which consumers must be able to express an array that is converted: the library may say so, else `method` decides.
 fn wanted(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Wanted> {
     let by_view = match method {
         Method::Make(ViewClass::Cai) | Method::View(ViewClass::Cai) => Wanted::Cai,

@@ -18,13 +18,14 @@ use crate::py::text::{shown, tuple_text};
 #[derive(Debug)]
 pub(super) struct Limits {
     strides: Strides,
-    /// Whether the library takes only GPU memory, no pinned or managed memory.
+    /// Whether the library takes only GPU memory. If so, it gets pinned and managed memory as memory of the consumer's
+    /// GPU.
     gpu_memory_alone: bool,
     element_types: ElementTypes,
     /// Whether the library takes versioned capsules.
     versioned: bool,
-    /// Whether the library may write to an array. If so, the bridge refuses read-only memory, unless the caller
-    /// promises with `readonly=False` that nothing is written.
+    /// Whether the library may write to an array. If so, the bridge refuses `readonly=True`. It also refuses read-only
+    /// memory, unless the caller passes `readonly=False`.
     pub(super) writes: bool,
     /// The default of `readonly=`.
     pub(super) readonly: Option<bool>,
@@ -81,8 +82,8 @@ impl Limits {
         if self.strides.have(array) { Ok(()) } else { self.mend_strides(array) }
     }
 
-    /// The read-only flag that the library gets, given the caller's `readonly`. Legacy capsules have no such flag, so
-    /// True becomes False for a library that takes only them and never writes, as its default of False says.
+    /// The read-only flag to set, given `readonly`: the caller's, or else the library's default. A library that takes
+    /// only legacy capsules cannot get the flag. If its default is False, it never writes, so True becomes False.
     #[inline(always)]
     const fn flag(&self, readonly: Option<bool>) -> Option<bool> {
         match (self.versioned, self.readonly, readonly) {
@@ -91,8 +92,8 @@ impl Limits {
         }
     }
 
-    /// Returns an error for an element type that the library does not have, or for padded elements if the library takes
-    /// only legacy capsules.
+    /// Returns an error for an element type that the library does not have. Also for padded elements, if the library
+    /// lists its types or takes only legacy capsules.
     #[cold]
     fn admit_uncommon(&self, array: &Descriptor) -> Result<()> {
         let dtype = array.dtype();

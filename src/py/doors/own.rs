@@ -24,8 +24,9 @@ use crate::py::views::BaseView;
 const OWN: &str = "True for one of the library's own arrays";
 
 impl Converter {
-    /// Fails for `readonly=True` if the library may write to its arrays, for a released view, and for a capsule that
-    /// cannot be consumed.
+    /// Fails for `readonly=True` if the library may write to its arrays, for a malformed `stream`, for a released view,
+    /// and for a capsule that cannot be read or is on another GPU than `stream`. If neither `stream` nor `readonly` is
+    /// given, checks only the bridge's views.
     pub(super) fn admit_own(
         &self,
         own: &[Bound<'_, PyAny>],

@@ -37,10 +37,9 @@ const DOOR: &str = "to_cai";
 ///     The **consumer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the
 ///     view then holds. The stream waits for the producer's. If nothing keeps a bare handle of a
 ///     non-blocking stream alive, the host waits at the end, with a warning once for each line of the
-///     program. With None nothing waits: the dict names the producer's stream, and the consumer must
-///     wait for it. At the end the producer's stream then waits for PyTorch's and CuPy's current
-///     streams and for the legacy default stream. With -1 nothing waits, also not at the end, and the
-///     dict names no stream.
+///     program. With None the consumer must wait: the dict names the stream that the array is ready on.
+///     At the end the producer's stream then waits for PyTorch's and CuPy's current streams and for the
+///     legacy default stream. With -1 no stream waits, not even at the end, and the dict names no stream.
 /// readonly : bool, optional
 ///     None keeps the producer's flag. True hands out read-only memory. With False you vouch that
 ///     writing is right.
@@ -98,7 +97,7 @@ fn view<'py>(
     BaseView::object::<CaiView>(x.py(), source)
 }
 
-/// Imports `x` for a view of either protocol.
+/// Imports `x` for a view that `to_cai` or `to_dlpack` returns. `wanted` is the view's protocol.
 #[inline(always)]
 pub(super) fn import<'py>(
     door: &'static str,
@@ -133,8 +132,8 @@ fn source_for(
     Ok(source)
 }
 
-/// Imports `x` by the best protocol that its type has. A capsule is not consumed yet. If that fails, tries another
-/// protocol, even one that was added to the type since it was examined.
+/// Imports `x` by the best protocol that it has. A capsule is not consumed yet. After some errors tries another
+/// protocol, or, if the protocols of the type have changed since it was examined, the best one now.
 #[inline(always)]
 pub(super) fn take_in(
     x: &Bound<'_, PyAny>,
@@ -199,13 +198,13 @@ fn take_in_by(
     }
 }
 
-/// A hint in the error for a container. An extension has no `convert`.
+/// A hint in the error for a container. An extension module has no `convert`, so its errors lack this hint.
 const TREES: &str = " (convert takes lists, tuples, dicts and dataclasses of arrays)";
 
 /// A hint in the error for a sparse array: CuPy's and JAX's consist of several arrays.
 const PARTS: &str = " (x.todense() of a sparse array, or its parts, as x.data and x.indices)";
 
-/// Whether the object is a sparse array, by attributes that CuPy's and JAX's sparse arrays have.
+/// Whether the object has the attributes of a sparse array, as CuPy's `csr_matrix` and JAX's `BCOO` have them.
 #[cold]
 fn is_sparse(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let has = |name| Ok::<_, PyErr>(answered(x.py(), x.hasattr(name))? == Some(true));
@@ -213,8 +212,8 @@ fn is_sparse(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(has(intern!(py, "todense"))? && has(intern!(py, "data"))? && has(intern!(py, "indices"))?)
 }
 
-/// Whether the object itself has `__dlpack__`, though its type has neither protocol. This is rare and slow, so it is
-/// asked only if nothing else works.
+/// Whether the object has a `__dlpack__`. Asked only if its type has neither protocol: reading the attribute may be
+/// slow.
 fn has_dlpack(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     speaks(x, intern!(x.py(), "__dlpack__"))
 }

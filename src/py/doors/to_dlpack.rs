@@ -1,4 +1,5 @@
-//! `to_dlpack`: a DLPack view of an array of any protocol. Also tests whether an object is an array, and where.
+//! `to_dlpack`: a DLPack view of an array that speaks either protocol. Also tests whether an object is an array, and
+//! whether an array is on the host or on a GPU.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -22,8 +23,8 @@ const DOOR: &str = "to_dlpack";
 /// A view of an array that speaks either protocol, for consumers that speak DLPack.
 ///
 /// Nothing is copied. The host waits only if nobody says on which stream the array is ready, see
-/// `from_cai`. The view keeps the producer alive. Each consumer's stream waits when it asks for a
-/// capsule, see ``DLPackView.__dlpack__``.
+/// `from_cai`. The view keeps the producer alive. If `stream` is given, it waits in this call. A
+/// consumer's stream waits when the consumer asks for a capsule, see ``DLPackView.__dlpack__``.
 ///
 /// Parameters
 /// ----------
@@ -41,7 +42,9 @@ const DOOR: &str = "to_dlpack";
 ///
 /// Raises
 /// ------
-/// BufferError, ValueError, TypeError, DriverError
+/// BufferError
+///     DLPack cannot express the array, or CUDA cannot reach its memory.
+/// ValueError, TypeError, DriverError
 ///     As in `to_cai`.
 ///
 /// Notes
@@ -72,8 +75,8 @@ pub(crate) fn to_dlpack<'py>(
     })
 }
 
-/// Whether an object given to `convert` is a host array. A class is no array, though it has the attributes of its
-/// arrays.
+/// Whether an object is an array on the host; false for an object that is no array. A class is no array, though it has
+/// the attributes of its arrays.
 pub(super) fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if let Ok(capsule) = x.cast::<PyCapsule>() {
         let elsewhere = capsule::read(capsule).map_err(|error| error.kind());
@@ -91,8 +94,8 @@ pub(super) fn says_as_taken(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(facts.producer == ProducerKind::Foreign && known && !facts.is_numpys)
 }
 
-/// Whether an array is on a GPU rather than on the host. Among capsules only DLPack's are arrays. For an array on
-/// another accelerator, or without a known device, the answer is true, and the import refuses the array.
+/// Whether an array is on a GPU rather than on the host. True also for an array that does not say where it is, and for
+/// one on another accelerator, which the import refuses. False for a capsule that is not DLPack's.
 pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     if let Ok(capsule) = x.cast::<PyCapsule>() {
@@ -116,25 +119,26 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if facts.is_numpys {
         return speaks(x, intern!(py, "__cuda_array_interface__"));
     }
-    // The object is imported by its dict. Do not call its `__dlpack_device__`: it has no `__dlpack__`, or none that the
-    // bridge uses (`Habit::OneCapsule`).
+    // An array with a dict counts as on a GPU. Do not call its `__dlpack_device__`: it has no `__dlpack__`, or none
+    // that the bridge uses (`Habit::OneCapsule`).
     if facts.has_cai && !facts.has_dlpack {
         return Ok(true);
     }
     let declared = match dlpack_device(x) {
-        // The object is imported by its dict.
+        // An array with a dict counts as on a GPU: the import may use the dict after DLPack has failed.
         Err(refused) if refused.is_of_protocol(py) && has_cai(x)? => return Ok(true),
         declared => declared?,
     };
     match declared {
-        // PyTorch's tensors in pinned memory say so, but PyTorch exports them as the CPU's.
+        // PyTorch's pinned tensors state pinned memory here, but their capsules state CPU memory.
         Some(Ok(device)) if device.kind == MemoryKind::Host => Ok(!dlpack::is_hosts(x)?),
         Some(Err(elsewhere)) => Ok(elsewhere.kind() != Kind::CpuMemory),
         _ => Ok(true),
     }
 }
 
-/// Whether an object is an array, or must be refused as an array, and so is not treated as a container.
+/// Whether an object counts as an array, and so is not treated as a container. Every capsule does, and so does a dict
+/// that is itself a CAI dict.
 pub(super) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     match facts(x)?.arrays {
         Arrays::All => Ok(true),
@@ -145,7 +149,7 @@ pub(super) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// Whether the object itself has a protocol, though its type does not. Some objects have every attribute, so the values
-/// must look like an array's. A proxy whose object is gone does not count either.
+/// must look like an array's. Fails for a weak proxy whose object is gone.
 fn speaks_itself(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let method = |name| PyResult::Ok(x.getattr_opt(name)?.filter(PyAnyMethods::is_callable));

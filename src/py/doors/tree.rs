@@ -13,12 +13,13 @@ use super::call_argument::Loans;
 use crate::py::interpreter::{Signals, answered};
 use crate::py::item_error::ItemError;
 
-/// The kind of tree, which decides how messages name places in it.
+/// Where a tree comes from. This decides how messages name places in the tree. Host arrays are converted only in a tree
+/// that is [`Root::Given`].
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Root<'a, 'py> {
     /// The argument of `convert`, which may be a tree.
     Given,
-    /// The arguments of a call, by position and by name; these are the names of the positional parameters.
+    /// The arguments of a call: a tuple and a dict. The field lists the names of the positional parameters.
     Call(&'a Bound<'py, PyAny>),
     /// The result of the call.
     Result,
@@ -35,24 +36,25 @@ impl<'py> Root<'_, 'py> {
     }
 }
 
-/// How the arrays of a tree are converted.
+/// How arrays are converted, alone or in a tree.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct ConvertOptions<'a, 'py> {
     pub(super) stream: Optional<'a, 'py>,
     pub(super) readonly: Option<bool>,
     pub(super) copy: Option<bool>,
     pub(super) detach: Option<bool>,
-    /// The stream on which the arrays were made and have pending work, if this may not be the library's current stream.
+    /// For the result of a call that was given a stream: this stream, on which the arrays were made and have pending
+    /// work.
     pub(super) made_on: Optional<'a, 'py>,
     /// Whether the arrays are lent to one call, and their loans end when it ends.
     pub(super) for_call: bool,
-    /// For the arguments of a function: checks that the function takes them.
+    /// For the arguments of a call: a Python function that fails if the called function does not take them. It is
+    /// called only if a capsule is among them.
     pub(super) binds: Optional<'a, 'py>,
 }
 
 impl ConvertOptions<'_, '_> {
-    /// Whether importing each array is all that must be done: `copy` is not given, and nothing is detached or made on
-    /// another stream.
+    /// Whether `Converter::several` does all that is asked: without `copy=`, `detach=True` and `made_on`.
     pub(super) fn is_plain(&self) -> bool {
         self.copy.is_none() && self.detach != Some(true) && self.made_on.is_none()
     }
@@ -64,12 +66,13 @@ pub(super) struct Tree<'py> {
     /// The parts of the tree in order, each container followed by its own parts.
     pub(super) parts: Vec<TreePart<'py>>,
     pub(super) arrays: Vec<Bound<'py, PyAny>>,
-    /// The arrays that are on the host, by index.
+    /// The arrays that the walk found on the host, by index.
     pub(super) hosts: Vec<usize>,
-    /// The arrays that are the target library's own, by index.
+    /// The target library's own arrays on GPUs, by index. With `made_on`, the bridge's views are left out: new views
+    /// replace them.
     pub(super) own: Vec<usize>,
     pub(super) has_capsules: bool,
-    /// Whether the tree has a host array that would also have been noticed when it was imported.
+    /// Whether the walk found a host array that it would have missed without `asks`.
     pub(super) met_host: bool,
     /// Whether a container that contains itself seems to have arrays to convert. If so, the walk is repeated, and asks
     /// each array whether it is on the host or on a GPU.
@@ -114,16 +117,18 @@ pub(super) type PathStep<'py> = (Option<Bound<'py, PyAny>>, Bound<'py, PyAny>);
 /// A converted tree.
 pub(super) struct Converted<'py> {
     pub(super) tree: Bound<'py, PyAny>,
-    /// The arrays that were given.
+    /// For the arguments of a call: the arrays that had to be converted, in the tree's order.
     pub(super) arrays: Vec<Bound<'py, PyAny>>,
-    /// The arrays that were made.
+    /// For the arguments of a call: for each of `arrays`, what replaces it in the new tree. An array of the library's
+    /// own may replace itself.
     pub(super) made: Vec<Bound<'py, PyAny>>,
-    /// For arrays that are lent to one call: an object for each, which ends the loan when it is called.
+    /// For the arguments of a call: the objects that end the arrays' loans when they are called.
     pub(super) lent: Loans<'py>,
 }
 
 impl<'py> Tree<'py> {
-    /// Whether all arrays belong to other libraries and are on GPUs, as far as the walk has noticed.
+    /// Whether the walk has recorded no host array and none of the library's own. A walk without `asks` leaves some
+    /// host arrays unrecorded, and their import fails.
     pub(super) fn is_foreign(&self) -> bool {
         self.hosts.is_empty() && self.own.is_empty()
     }
@@ -162,7 +167,7 @@ impl<'py> Tree<'py> {
         Ok(new.pop())
     }
 
-    /// Puts the place of the array in front of the error's message, if the error is about an array.
+    /// Adds the place of the array to the error, if the error is about an array.
     #[cold]
     pub(super) fn named(
         &self,
@@ -190,7 +195,8 @@ impl<'py> Tree<'py> {
     }
 }
 
-/// A place in a tree: the innermost container, if any, and the containers around it. Most trees have one container.
+/// A place in a tree: the innermost container, if any, and the containers around it. Most trees have one container, so
+/// `around` is usually empty.
 #[derive(Default)]
 struct Cursor<'a, 'py> {
     inner: Option<Passed<'a, 'py>>,
@@ -270,8 +276,8 @@ pub(super) fn containers(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     CONTAINERS.get_or_try_init(py, import).map(|module| module.bind(py))
 }
 
-/// Puts the place `way` in front of the error's message. If Python code fails to show the place, or `error` is an
-/// interrupt, returns the error unchanged.
+/// Adds the place `way` to the error: in front of the message if the error is the bridge's own, else as a note. If the
+/// place cannot be shown, or the error is no `Exception` (such as `KeyboardInterrupt`), returns the error unchanged.
 #[cold]
 pub(super) fn said_at<'py>(
     error: PyErr,

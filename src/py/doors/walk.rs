@@ -1,5 +1,6 @@
-//! Walks through a tree, and finds the arrays and where each of them is. Lists, tuples and dicts, which most containers
-//! are, need no Python call for each part; `_containers.py` knows the other containers.
+//! Walks through a tree and finds the arrays to convert. Asks each array whether it is on the host, or leaves that
+//! question to the array's import. The walk itself takes lists, tuples and dicts apart, which most containers are.
+//! `_containers.py` takes apart other containers, also those of classes derived from these three.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -47,11 +48,11 @@ struct TreeWalk<'a, 'py> {
 /// What is known about a container that came up before.
 #[derive(Clone, Copy)]
 enum Met {
-    /// The container is being taken apart, with this many containers around it.
+    /// The walk is inside the container. The number counts the containers around it.
     Open(usize),
-    /// The container has arrays. It has this index among the tree's parts.
+    /// The walk has left the container, and found arrays to convert in it. The number is its index in [`Tree::parts`].
     Whole(usize),
-    /// The container has no arrays.
+    /// The walk has left the container, and found no arrays to convert in it.
     Plain,
 }
 
@@ -60,15 +61,15 @@ enum Met {
 struct Open<'py> {
     container: Bound<'py, PyAny>,
     parts: Bound<'py, PyTuple>,
-    /// The number of parts that the walk has passed.
+    /// The index of the part after the current one.
     next: usize,
     /// The container's index among the tree's parts.
     at: usize,
     /// [`TreeWalk::wanted`] when the container was entered.
     before: usize,
-    /// Whether other objects refer to the container, so its own parts may contain it.
+    /// Whether the container may come up again, by [`TreeWalk::is_shared`]. False for the outermost container.
     is_shared: bool,
-    /// The place, among its own parts, where the container came up again.
+    /// The path from the root to the first place inside this container where the container itself came up again.
     again_at: Option<Vec<PathStep<'py>>>,
 }
 
@@ -109,8 +110,8 @@ pub(super) fn apart<'py>(
 }
 
 impl<'py> TreeWalk<'_, 'py> {
-    /// Whether `x` is not to be walked through: a plain object such as a number, an array, or one of the library's own
-    /// objects, even if it looks like a container.
+    /// Whether the walk takes `x` as one object, without parts: a plain object such as a number, an array, a CAI dict,
+    /// or an object of one of the target library's types.
     fn is_single(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         if is_container(x) {
             let types = self.traits.types.bind(x.py());
@@ -148,7 +149,8 @@ impl<'py> TreeWalk<'_, 'py> {
         self.tree.parts.push(TreePart::Same(x));
     }
 
-    /// Adds an array, if `convert` must convert it; else records it as a part that stays as it is.
+    /// Adds the array `x` to the tree's arrays. A host array that is not to be converted becomes a part that stays as
+    /// it is. `is_foreign` is the answer of [`Converter::is_foreign`] for `x`.
     fn leaf(&mut self, x: Bound<'py, PyAny>, is_foreign: bool) -> PyResult<()> {
         let item = self.tree.arrays.len();
         let is_wanted = (|| {
@@ -165,7 +167,7 @@ impl<'py> TreeWalk<'_, 'py> {
                 self.tree.hosts.extend(is_wanted.then_some(item));
                 return Ok(is_wanted);
             }
-            // A view is tied to the stream that it was made for, so make another view for another stream.
+            // A view is tied to the stream that it was made for. If `made_on` names a stream, make another view for it.
             let is_view = matches!(self.traits.method, Method::View(_));
             let is_other = is_foreign || is_view && self.how.made_on.is_some();
             if !is_other && self.traits.has(&x)? {
@@ -184,14 +186,15 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(())
     }
 
-    /// Whether to convert an array that is on the host.
+    /// Whether to convert `x`, a host array or a capsule. For a DLPack capsule, an error takes the place of true.
     fn is_wanted_of_host(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         let may_be = self.how.copy == Some(true) || self.traits.from_host.is_some();
         if !may_be || !matches!(self.root, Root::Given) {
             return Ok(false);
         }
         if x.is_instance_of::<PyCapsule>() {
-            // Importing consumes the capsule, and in a tree a later array may still be refused.
+            // Refuse host memory in a capsule: importing it would consume the capsule, and a later array of the tree
+            // may still be refused.
             let is_hosts = is_on_host(x)?;
             let got = "CPU memory (1, 0) in a capsule, which convert takes alone";
             return if is_hosts { Err(Error::new(CpuMemory, got).into()) } else { Ok(false) };
@@ -199,7 +202,7 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(self.traits.is_numpy || host::may_be_shared(x)?)
     }
 
-    /// Enters a list, a tuple or a dict.
+    /// Enters a list, a tuple or a dict, unless the walk has met it before.
     fn enter(&mut self, x: Bound<'py, PyAny>) -> PyResult<()> {
         if self.was_met(&x)? {
             return Ok(());
@@ -243,8 +246,9 @@ impl<'py> TreeWalk<'_, 'py> {
         }
     }
 
-    /// Enters a container of a kind that `_containers.py` knows. Refuses an object that has arrays and that the bridge
-    /// cannot take apart. Other objects stay as they are.
+    /// Enters a container of a kind that `_containers.py` knows. Refuses any other container with arrays to convert,
+    /// unless it is the argument of `convert` itself. Other objects stay as they are. `convert` warns of an iterator,
+    /// and of an object inside a container if one of its attributes is an array.
     #[cold]
     fn other(&mut self, x: Bound<'py, PyAny>) -> PyResult<()> {
         let py = x.py();
@@ -276,7 +280,7 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(())
     }
 
-    /// Warns of an object whose attributes are arrays; the object stays as it is.
+    /// Warns once of `x` if one of its attributes is an array that would be converted inside a container.
     fn warn_of_attributes(
         &self,
         x: &Bound<'py, PyAny>,
@@ -290,7 +294,7 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(())
     }
 
-    /// Warns of a key that is an array; the key stays as it is.
+    /// In `convert`, warns of a key that is an array and would be converted if it were a value. The key stays as it is.
     #[cold]
     fn check_key(&self, dict: &Bound<'py, PyAny>, key: &Bound<'py, PyAny>) -> PyResult<()> {
         let is_given = matches!(self.root, Root::Given);
@@ -350,15 +354,16 @@ impl<'py> TreeWalk<'_, 'py> {
         if matches!(self.root, Root::Call(_)) && self.around.is_empty() {
             return false;
         }
-        // The walk has a reference, and the tuple `parts` has one. The container has another, unless `parts` is the
-        // container. A tuple that is walked, and what makes another container again, has one more: such parts count as
-        // shared.
+        // The walk holds one reference to `x`, and the tuple `parts` holds one. The container holds another, unless
+        // `parts` is the container. Two further references count as another object's, though they are none: `go_in`
+        // holds a tuple twice, and the function that rebuilds a container may hold its parts.
         let own = |open: &Open<'py>| if open.parts.is(&open.container) { 2 } else { 3 };
         self.inner.as_ref().is_some_and(|open| native::references(x) > own(open))
     }
 
-    /// If the container has come up before, records it as a part again and returns true. A container inside itself
-    /// stays as it is.
+    /// If the walk has met the container `x` before, records `x` as a part again and returns true. The part repeats a
+    /// container in which the walk has found arrays to convert. A container without such arrays stays as it is, and so
+    /// does a container inside itself. [`Open::again_at`] gets the first place where a container is inside itself.
     fn was_met(&mut self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         if !self.is_shared(x) {
             return Ok(false);
@@ -392,8 +397,9 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(true)
     }
 
-    /// Leaves the innermost container. A container without arrays stays as it is; one with arrays that contains itself
-    /// is refused.
+    /// Leaves the innermost container. A container without arrays to convert stays as it is. A container that has such
+    /// arrays and contains itself is refused, if the walk has asked each array where it is. If not, the tree is marked
+    /// for a second walk ([`Tree::may_loop`]).
     fn close(&mut self) -> PyResult<()> {
         let outer = self.around.pop();
         let Some(open) = std::mem::replace(&mut self.inner, outer) else { return Ok(()) };
@@ -445,7 +451,8 @@ fn refused(x: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     Ok(raised(x.py(), error))
 }
 
-/// Whether `x` is a container that the walk itself takes apart.
+/// Whether `x` is exactly a list, a dict or a tuple. The walk takes these apart itself. Objects of derived classes go
+/// to `_containers.py`.
 pub(super) fn is_container(x: &Bound<'_, PyAny>) -> bool {
     x.is_exact_instance_of::<PyList>()
         || x.is_exact_instance_of::<PyDict>()

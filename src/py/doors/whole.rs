@@ -77,7 +77,7 @@ impl Converter {
                     return Ok(again.map(|tree| Converted { tree, arrays, made, lent }));
                 }
                 Err(wrong) => {
-                    // An interrupt is not an error about an array.
+                    // An exception that is no `Exception`, such as `KeyboardInterrupt`, says nothing about an array.
                     let item = wrong.item.filter(|_| wrong.error.is_instance_of::<PyException>(py));
                     let array = item.and_then(|item| tree.arrays.get(item));
                     if asks || !array.map_or(Ok(false), is_refused_host)? {
@@ -92,8 +92,8 @@ impl Converter {
         }
     }
 
-    /// Converts `x`, if it is a list or tuple whose only part is an array, and importing that array tells where it is.
-    /// Sets `asks` if the array is on the host.
+    /// Converts `x`, a list or tuple whose only part is `part`, by importing `part` without asking where it is. Returns
+    /// `None` if this way does not apply, or if `part` turns out to be on the host. In the second case sets `asks`.
     fn alone<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -136,13 +136,14 @@ impl Converter {
 }
 
 impl<'py> Converted<'py> {
-    /// A tree that `convert` returns unchanged: it has no arrays to report.
+    /// The result `tree`, without the lists of arrays. Only the caller that converts a call's arguments needs these
+    /// lists.
     fn unchanged(tree: Bound<'py, PyAny>) -> Self {
         Self { tree, arrays: Vec::new(), made: Vec::new(), lent: Loans::new() }
     }
 }
 
-/// The only part of a list or tuple with one part.
+/// The only part of `x`, if `x` is exactly a list or a tuple and has one part.
 fn only_part<'py>(x: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     if let Ok(list) = x.cast_exact::<PyList>() {
         (list.len() == 1).then(|| list.get_item(0).ok()).flatten()
@@ -152,8 +153,8 @@ fn only_part<'py>(x: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     }
 }
 
-/// Whether an array that could not be imported is on the host. False if it cannot say where it is, so that the error is
-/// reported.
+/// Whether an array that could not be imported is on the host, and the walk did not ask it ([`says_as_taken`]). False
+/// if the array cannot say where it is: the import's error is then reported.
 #[cold]
 fn is_refused_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(says_as_taken(x)? && answered(x.py(), is_on_gpu(x))? == Some(false))

@@ -21,10 +21,11 @@ struct InterpreterEnd {
     /// the bridge are refused. [`EntryGuard::now`] still admits other threads until `over` is set.
     ended_by: AtomicU64,
     /// Whether other threads may not enter any more, not even from foreign code. [`end`] sets this when no call is left
-    /// inside, or when its time is up.
+    /// inside and the watcher thread has finished, or when its time is up.
     over: AtomicBool,
-    /// How many calls are inside the bridge, for each process by the number of forks before it; from 63 forks on,
-    /// processes share the last place. A forked child starts at zero: its parent's other threads do not exist there.
+    /// The calls inside the bridge. A process uses the place with the number of forks before it. So a forked child
+    /// starts at zero: its parent's other threads do not exist there. From 64 forks on, a child uses its parent's
+    /// place, the last one, and starts with its parent's count.
     calls: [RunningCalls; 64],
 }
 
@@ -58,8 +59,9 @@ pub(super) fn is_ending() -> bool {
 /// Prepares for the interpreter's end, which this thread is about to start. Waits up to [`PATIENCE`] for the bridge's
 /// watcher thread and for calls inside the bridge. After that, no other thread can enter.
 ///
-/// `is_done` tells whether the watcher thread has finished. Only the watcher is waited for at first, for half the time
-/// at most. Then Python calls of other threads are refused, while all are waited for.
+/// `is_done` tells whether the watcher thread has finished. At first this waits only for the watcher thread, for half
+/// the time at most. From then on Python calls of other threads are refused, and this waits for the watcher thread and
+/// for the calls inside.
 pub(in crate::py) fn end(py: Python<'_>, is_done: impl Fn() -> bool) {
     let (began, calls) = (Instant::now(), calls());
     let pause = || py.detach(|| std::thread::sleep(Duration::from_micros(100)));

@@ -12,8 +12,8 @@ use pyo3::ffi;
 
 type ThreadStateFunction = unsafe extern "C" fn() -> *mut ffi::PyThreadState;
 
-/// CPython's function that returns the running thread state; `None` if there is none. Up to CPython 3.11 the running
-/// state may be another thread's.
+/// CPython's function that returns the running thread state; `None` if CPython has no such function. Up to CPython 3.11
+/// the function returns the state of the thread that holds the lock, which may be another thread.
 fn running() -> Option<ThreadStateFunction> {
     static FOUND: OnceLock<Option<ThreadStateFunction>> = OnceLock::new();
     *FOUND.get_or_init(|| {

@@ -7,7 +7,8 @@ use pyo3::sync::PyOnceLock;
 use super::answered;
 use crate::py::library;
 
-/// Frames of files with this text in their paths may lie between the program and the bridge, and are skipped.
+/// Frames of files with one of these texts in their paths may lie between the program and the bridge. The search for
+/// the program's line skips them, unless such a frame is the innermost.
 const BETWEEN: [&str; 2] = ["/contextlib.py", "/asyncio/"];
 
 #[derive(Debug)]
@@ -21,8 +22,9 @@ pub(crate) struct ProgramLine {
 }
 
 /// The line of the program from which this thread called the bridge: the line of the innermost frame that is not
-/// skipped, or of the innermost frame if all are. Frames of the bridge's package, of [`BETWEEN`] and of
-/// [`Library::frames`](library::Library::frames) are skipped. `None` if no Python code is running.
+/// skipped, or of the innermost frame if all are. Frames of the bridge's package are skipped. Frames of [`BETWEEN`] and
+/// of [`Library::frames`](library::Library::frames) are skipped unless they are the innermost frame. `None` if no
+/// Python code is running, or if an exception stops the search; an interrupt is returned as an error.
 pub(crate) fn program_line(py: Python<'_>) -> PyResult<Option<ProgramLine>> {
     let line = answered(py, outside(py))?;
     Ok(line.flatten())
@@ -49,7 +51,7 @@ fn outside(py: Python<'_>) -> PyResult<Option<ProgramLine>> {
         frame = frame.getattr(intern!(py, "f_back"))?;
         level += 1;
     }
-    // All frames are skipped: a library started this thread, as PyTorch does for gradients.
+    // All frames are skipped, for instance in a thread that a library started, as PyTorch does for gradients.
     Ok(innermost)
 }
 
@@ -57,7 +59,7 @@ fn libraries() -> impl Iterator<Item = &'static str> {
     library::all().iter().filter_map(|library| library.frames())
 }
 
-/// The package's folder, with a trailing separator. `None` if the program does not import the package.
+/// The package's folder, with a trailing separator. `None` if the program has not imported the package.
 fn folder(py: Python<'_>) -> PyResult<Option<&str>> {
     static FOLDER: PyOnceLock<String> = PyOnceLock::new();
     if let Some(folder) = FOLDER.get(py) {

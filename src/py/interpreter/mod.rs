@@ -1,6 +1,6 @@
 //! How calls enter the bridge from Python and from foreign code, and what happens when the interpreter ends.
 //!
-//! *From Python* ([`entry`]) the caller holds the lock.
+//! *From Python* ([`entry`]) the caller holds the interpreter's lock.
 //!
 //! *From foreign code* ([`enter`], [`attached`]) the state of the thread is unknown. Deleters, capsule destructors,
 //! exchange table functions and `tracing` events come from any thread. They come with or without the lock, nested in a
@@ -58,21 +58,19 @@ where
     })
 }
 
-/// Counts the ends that were put off until later, and knows what runs them.
+/// The number of ends that were put off, and the function that tries them again.
 struct PutOff {
     /// How many ends have been put off so far.
     left: AtomicUsize,
-    /// The function that runs the ends that were put off.
+    /// Tries ends again that were put off. Set by the first such end.
     finish: OnceLock<fn(Python<'_>)>,
 }
 
 static PUT_OFF: PutOff = PutOff { left: AtomicUsize::new(0), finish: OnceLock::new() };
 
-/// Counts an end of a lease that was put off. `finish`, which runs the ends that were put off, must be the same
-/// function each time.
+/// Counts an end of a lease that was put off. `finish` tries such ends again; it must be the same function each time.
 ///
-/// If an end was put off during a call, [`entry`] calls `finish` once, after the call, and not after each piece of
-/// foreign code that the call runs.
+/// [`entry`] calls `finish` once when its call has returned, if ends were put off meanwhile.
 pub(crate) fn left_for_later(finish: fn(Python<'_>)) {
     PUT_OFF.finish.get_or_init(|| finish);
     PUT_OFF.left.fetch_add(1, Ordering::Relaxed);
@@ -85,8 +83,9 @@ fn finish_left(py: Python<'_>) {
     }
 }
 
-/// Turns `error` into an exception object. PyO3 makes that object only on first use, and then asks the standard library
-/// for the current thread. On a thread that is ending this question panics. Raising and fetching the error avoids it.
+/// Makes the exception object of `error` now. PyO3 makes the object on first use, and then calls
+/// `std::thread::current`, which panics on an exiting thread. Raising the error in CPython and fetching it from there
+/// does not.
 #[cold]
 pub(crate) fn raised(py: Python<'_>, error: PyErr) -> PyErr {
     error.restore(py);
@@ -203,7 +202,7 @@ fn locked<R>(call: impl FnOnce(Python<'_>) -> Option<R>) -> Option<R> {
         return None;
     }
     let coming = EntryGuard::now()?;
-    // SAFETY: the interpreter is initialized, as checked above. `end` waits while `coming` exists.
+    // SAFETY: the interpreter is initialized, as checked above. `end` waits for `coming`, up to its time limit.
     let locked = LockGuard(unsafe { ffi::PyGILState_Ensure() });
     let inside = CallGuard::now();
     drop(coming);
@@ -234,7 +233,8 @@ pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -
 }
 
 /// Runs `call`, which may block, without the lock. Asks CPython whether this thread holds the lock, since arrays from
-/// Rust are used and dropped with and without it.
+/// Rust are used and dropped with and without it. Like [`detach`], never returns to a thread that held the lock if
+/// another thread has ended the interpreter when `call` returns.
 pub(crate) fn unlocked(call: BlockingCall<'_>) {
     if !held::is_held() {
         return call();
@@ -247,9 +247,10 @@ pub(crate) fn unlocked(call: BlockingCall<'_>) {
     });
 }
 
-/// Runs `call` without the lock, unless the thread may not enter the interpreter any more. Releases the lock as foreign
-/// code does, by CPython's own function, so that PyO3's count of attachments does not change. The simulated device uses
-/// this where a real library would release the lock.
+/// Takes the lock as [`attached`] does, releases it again, and runs `call`. Does not run `call` if there is no
+/// interpreter or this thread may not enter it. Releases the lock as foreign code does, by CPython's own function, so
+/// that PyO3's count of attachments does not change. The simulated device uses this where a real library would release
+/// the lock.
 pub(super) fn without_lock(call: impl FnOnce()) {
     attached(|_| {
         // SAFETY: `attached` took the lock. The guard restores the thread's state before `attached` releases the lock,
@@ -275,7 +276,7 @@ pub(crate) fn raise_later(py: Python<'_>, error: PyErr) {
     extern "C" fn raise(error: *mut c_void) -> c_int {
         // SAFETY: CPython calls this with the interpreter's lock held.
         let py = unsafe { Python::assume_attached() };
-        // SAFETY: `error` comes from `Box::into_raw` below, and CPython passes it to exactly one call.
+        // SAFETY: `error` comes from `Box::into_raw` below, and CPython passes it to at most one call.
         unsafe { Box::from_raw(error.cast::<PyErr>()) }.restore(py);
         -1
     }
@@ -346,8 +347,8 @@ pub(crate) fn answered<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<Optio
     }
 }
 
-/// Whether the exception says nothing about the object that was asked. It is a `MemoryError` or `RecursionError`, or no
-/// `Exception`, such as `KeyboardInterrupt` or `SystemExit`.
+/// Whether the exception is an interrupt: a `MemoryError`, a `RecursionError`, or an exception that is no `Exception`,
+/// such as `KeyboardInterrupt` or `SystemExit`. An interrupt says nothing about the object that was asked.
 pub(crate) fn is_interrupt(py: Python<'_>, error: &PyErr) -> bool {
     !error.is_instance_of::<PyException>(py)
         || error.is_instance_of::<PyMemoryError>(py)

@@ -1,5 +1,5 @@
-//! What happens when a call with an array argument returns: the producer's stream waits for the users to which the call
-//! gave the memory.
+//! What happens when a call with an array argument returns: the producer's stream waits for the streams on which the
+//! call's users of the memory work.
 
 use std::iter::successors;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ pub(crate) struct CallWatch {
 }
 
 impl CallWatch {
-    /// Makes the producer's stream wait for the users that are recorded now. With `read`, the argument counts as read
-    /// even if no reader of its dict was noticed. In a forked child no stream waits.
+    /// Closes the conversion, and makes the producer's stream wait for the users that were recorded in it. With `read`,
+    /// the argument counts as read even if no reader of its dict was noticed. In a forked child no stream waits.
     pub(crate) fn settle(self, py: Python<'_>, read: bool) -> Result<(), Failure<PyErr>> {
         let mut uses: Vec<ConsumerSide> = Vec::new();
         for (number, mut left) in self.conversion.close() {
@@ -47,8 +47,6 @@ impl CallWatch {
         }
         let mut failed = Ok(());
         for consumer_side in uses {
-            // If the memory must be kept until work is done, each holder keeps it when that holder ends, so the marks
-            // are not needed here.
             let unsettled = UnsettledEnd {
                 end: &self.end,
                 producer_side: &self.producer_side,
@@ -56,6 +54,8 @@ impl CallWatch {
                 user: None,
             };
             match unsettled.settle(py, &mut Vec::new()) {
+                // These marks are not needed: a holder that ends makes its own, and keeps the memory until they are
+                // reached.
                 Ok(Settlement::Until(marks)) => order::forget(&self.end.driver, marks),
                 Ok(_) => {}
                 // Go on with the remaining users: their orders must still be made. The first error is returned.
@@ -73,7 +73,8 @@ impl Drop for CallWatch {
 }
 
 impl HeldMemory {
-    /// Watches the users that work on the memory through this holder, and through holders made from it.
+    /// Begins to watch the users that work on the memory through this holder, and through holders made from it later.
+    /// Fails for a copy, and in a forked child.
     pub(crate) fn watch(&mut self, py: Python<'_>) -> Result<CallWatch> {
         let watch = CallWatch {
             end: EndContext { in_call: true, ..self.end() },
@@ -89,7 +90,7 @@ impl HeldMemory {
         Ok(watch)
     }
 
-    /// This holder's entry in each conversion that it belongs to, the innermost first.
+    /// This holder's entry in each conversion that it belongs to.
     fn members(&self) -> impl Iterator<Item = &ConversionMember> {
         successors(self.conversion.as_deref(), |member| member.outer.as_deref())
     }

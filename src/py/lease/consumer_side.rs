@@ -26,7 +26,7 @@ pub(super) struct ConsumerSide {
 pub(super) type Consumer = end_rules::Consumer<KnownStream>;
 
 impl ConsumerSide {
-    /// The consumer's side of a holder that has no consumer yet. `at` is the place that its consumer will get.
+    /// The consumer's side of a holder that has no consumer yet. `at` is its place until the consumer's is known.
     #[inline(always)]
     pub(super) const fn nobody(at: Place) -> Self {
         Self { at, lent: None, consumer: Consumer::Nobody, line: None, further: KnownStreams::NONE }

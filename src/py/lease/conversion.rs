@@ -1,9 +1,9 @@
 //! A conversion: the holders of an array argument, and the users that work on its memory through each holder.
 //!
-//! The array and everything made from it belong to its conversion; in nested calls also to the outer conversions. Each
-//! holder records here which users work on the memory through that holder. A holder that ends orders its own users and
-//! removes its record. At the call's end the producer's stream waits for the remaining users, and the conversion
-//! closes.
+//! The array and every holder made from it belong to its conversion; in nested calls also to the outer conversions.
+//! Each holder records here which users work on the memory through that holder. A holder that ends makes the producer's
+//! stream wait for its own users, and removes its record. At the call's end the conversion closes, and the producer's
+//! stream waits for the remaining users.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -39,7 +39,7 @@ impl Conversion {
 pub(super) struct ConversionMember {
     conversion: Arc<Conversion>,
     number: usize,
-    /// The same holder's entry in the conversion of the outer call, if calls nest.
+    /// The same holder's entry in the conversion of another call, if calls nest: the outer or the inner call.
     pub(super) outer: Option<Box<Self>>,
 }
 

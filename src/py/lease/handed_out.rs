@@ -12,14 +12,15 @@ use crate::stream::{Alive, Stream};
 
 impl HeldMemory {
     /// Adds the memory of `array`, which is being handed out, to the table of known memory: the program may pass it to
-    /// the bridge again.
+    /// the bridge again. Replaces this holder's earlier entry. Adds none for an empty array.
     pub(crate) fn register(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
         self.known = self.known_as(py, array, None);
     }
 
-    /// Like [`Self::register`], for memory that the current consumer gets in a capsule. The entry also has the stream
-    /// that the array is ready on, since a capsule does not name it.
+    /// Like [`Self::register`], for memory that the current consumer gets in a capsule. A capsule names no stream, so
+    /// the entry also has the stream that the array is ready on, if that is kept and is not the legacy default stream
+    /// of the consumer's place.
     pub(crate) fn register_in_capsule(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
         let clone = |kept: &StreamRef| kept.clone_ref(py);
@@ -39,7 +40,7 @@ impl HeldMemory {
         self.known = self.known_as(py, array, kept.map(KnownStream::Kept));
     }
 
-    /// Like [`Self::register`], for the holder's own array, which is handed out without a managed tensor of the bridge.
+    /// Like [`Self::register`], for `self.array`: a library is about to make its own array over that memory.
     pub(crate) fn register_whole(&mut self, py: Python<'_>) {
         self.known = None;
         self.known = self.known_as(py, &self.array, None);
@@ -57,16 +58,16 @@ impl HeldMemory {
             .then(|| KnownMemory::new(py, array, &self.producer_side, ready_on, holder))
     }
 
-    /// Looks this array, which came in a managed tensor, up in the table of known memory. `context` is the tensor's
-    /// `manager_ctx`. If the tensor is the bridge's own, takes over the producer's side of its lease. If another
-    /// library's tensor has the address of a lease's memory, adds the lease's streams as upstream. Does nothing if the
-    /// producer's stream is known.
+    /// Looks this array up in the table of known memory. The array came in a managed tensor whose `manager_ctx` is
+    /// `context`. If the tensor is the bridge's own, the producer's side of its lease replaces this one, except for
+    /// `ready_on`. For another library's tensor, the producers' and upstream streams of the leases at the same address
+    /// become upstream. Does nothing if the producer's stream is known.
     pub(crate) fn adopt_producer_side(&mut self, py: Python<'_>, context: usize) {
         drop(self.adopt_from_capsule(py, context));
     }
 
     /// Like [`Self::adopt_producer_side`], for a capsule. If the capsule is the bridge's own, returns the stream on
-    /// which it was handed out as ready, unless this is the legacy default stream or nothing keeps it.
+    /// which the array was ready when it was handed out, if the entry has that stream.
     pub(crate) fn adopt_from_capsule(
         &mut self,
         py: Python<'_>,
@@ -83,8 +84,8 @@ impl HeldMemory {
                     return Some(kept);
                 }
             }
-            // The tensor's producer may free the memory without the bridge. So it stays unknown, and the lease's
-            // streams become upstream: the end then keeps the memory until the users' work is done.
+            // The tensor's producer may free the memory without the bridge. So the producer's stream stays unknown, and
+            // the leases' streams become upstream: the end then keeps the memory until the users' work is done.
             Some(known_memory::From::Same(streams)) => {
                 for kept in streams {
                     self.producer_side.put_upstream(kept);
@@ -95,7 +96,7 @@ impl HeldMemory {
         None
     }
 
-    /// Adds the streams that [`known_memory::goes_on`] recorded for this memory to the further users.
+    /// Moves the streams that [`known_memory::goes_on`] recorded for this memory to the further users.
     pub(super) fn find_users(&mut self) {
         if let Some(known) = &self.known
             && known.may_have_later()

@@ -1,8 +1,8 @@
 //! Held memory: the references that keep the memory alive, and the streams of its producer and its consumers.
 //! [`super::end`] makes streams wait when the holder ends.
 //!
-//! Each holder has its own Python references, so the garbage collector's count is right. A DLPack producer's managed
-//! tensor has no reference count; from the second holder on it is shared.
+//! Each holder owns the Python references that it visits, as the garbage collector requires. A DLPack producer's
+//! managed tensor has no reference count, so the holders of one tensor share it.
 
 use dlpark::python::ImportedDlpack;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -30,34 +30,36 @@ use crate::stream::{Alive, Ready, Stream};
 /// An imported array, or a copy that the bridge made: the owner of its memory, and both sides' streams for its end.
 #[derive(Debug)]
 pub(crate) struct HeldMemory {
-    /// The array's descriptor, until a view or a capsule takes it.
+    /// The array's descriptor, once it is set, until [`Self::take_array`]. Otherwise [`Descriptor::EMPTY`].
     pub(crate) array: Descriptor,
     /// What consumers are told about pending work on the array.
     pub(crate) ready: Ready,
-    /// How the array was imported. A copy, and a further holder of the same memory, count as imported from a view.
+    /// How the array was imported. A copy, and a further holder of the same memory, begin as [`By::View`].
     pub(crate) by: By,
     /// Whether a consumer read the array's dict.
     pub(crate) is_read: bool,
     pub(super) owner: MemoryOwner,
     pub(crate) driver: Handle,
-    /// The process that owns the memory. A forked child gives nothing back, since the driver does not survive a fork.
-    /// It calls no deleters either: they may call that driver.
+    /// The process that owns the memory. In a forked child no stream waits and no copy is freed, since the driver does
+    /// not survive a fork. No deleter runs there either: it may call that driver.
     pub(crate) process: Process,
     pub(crate) producer_side: ProducerSide,
     pub(super) consumer_side: ConsumerSide,
     /// This holder's entry in a conversion, if a call watches the memory's users.
     pub(super) conversion: Option<Box<ConversionMember>>,
-    /// For the trace: the array's address, and why the holder ended, unless another cause comes first.
+    /// The array's address, for the trace; and the cause of the end, which is set beforehand and may be replaced until
+    /// the end.
     pub(crate) tag: EndTag,
     pub(super) generation: u32,
-    /// The holder's entry in the table of known memory, once the memory is handed out.
+    /// The holder's entry in the table of known memory, if `register` or a similar method has made one.
     pub(super) known: Option<KnownMemory>,
 }
 
 /// The owner of the memory.
 #[derive(Debug)]
 pub(super) enum MemoryOwner {
-    /// A producer's array: the object, and its managed tensor.
+    /// A producer's array: the object, and its managed tensor if it has one. The object is Python's `None` if only a
+    /// tensor came here.
     Array(Py<PyAny>, HeldTensor),
     /// A copy that the bridge made.
     Copy(Box<Copied>),
@@ -67,13 +69,13 @@ pub(super) enum MemoryOwner {
 #[derive(Debug)]
 pub(super) struct Copied {
     pub(super) buffer: Buffer,
-    /// Keeps the copy's context alive, unless that is a primary context.
+    /// A holder of the copied array, which keeps the copy's context alive. `None` for a primary context.
     _context: Option<Box<MemoryGuard>>,
 }
 
 impl HeldMemory {
-    /// Holds a producer's array: its object, and its managed tensor if it has one. The caller then sets the descriptor
-    /// and the streams.
+    /// Holds a producer's array: `object`, and its managed tensor if it has one. The caller then sets the descriptor,
+    /// the place and the streams.
     #[inline(always)]
     pub(crate) fn array(
         object: Py<PyAny>,
@@ -96,7 +98,7 @@ impl HeldMemory {
         self.consumer_side.at
     }
 
-    /// Holds the producer's managed tensor as well.
+    /// Holds the producer's managed tensor besides the object.
     #[inline(always)]
     pub(crate) fn take(&mut self, managed: ImportedDlpack) {
         if let MemoryOwner::Array(_, tensor) = &mut self.owner {
@@ -104,7 +106,8 @@ impl HeldMemory {
         }
     }
 
-    /// Keeps the dict's typestr and `descr`, for an element type that DLPack cannot express.
+    /// Keeps the dict's typestr and `descr`, for an element type that DLPack cannot express. Not for an array with a
+    /// managed tensor, which they would replace.
     pub(crate) fn keep_words(&mut self, words: Py<PyDict>) {
         if let MemoryOwner::Array(_, tensor) = &mut self.owner {
             *tensor = HeldTensor::Words(words);
@@ -134,8 +137,8 @@ impl HeldMemory {
         matches!(&self.owner, MemoryOwner::Array(_, tensor) if tensor.is_lost())
     }
 
-    /// A holder of a copy in `buffer`, which is freed in the order of the stream `producer`. `context` keeps the copy's
-    /// context alive, unless that is a primary context.
+    /// Holds a copy in `buffer`. The end frees the buffer in stream order on `producer`. `context` keeps the copy's
+    /// context alive; `None` for a primary context.
     pub(crate) fn copy(
         buffer: Buffer,
         driver: &Handle,
@@ -176,16 +179,16 @@ impl HeldMemory {
         )
     }
 
-    /// Takes the descriptor out, for a view or a capsule. The trace names `end` as the reason why this holder ended,
-    /// unless another reason comes first.
+    /// Takes the descriptor out. `end` is the cause of this holder's end, unless another cause replaces it before the
+    /// end.
     #[inline(always)]
     pub(crate) const fn take_array(&mut self, end: EndedBy) -> Descriptor {
         self.tag = EndTag { by: end, ptr: self.array.ptr() };
         std::mem::replace(&mut self.array, Descriptor::EMPTY)
     }
 
-    /// Returns another holder of the same memory, without a consumer. Fails for a copy, and in a forked child of the
-    /// process that owns the memory.
+    /// Returns another holder of the same memory, without a consumer. For the new holder, the recorded streams of this
+    /// holder's consumer are upstream. Fails for a copy, and in a forked child of the process that owns the memory.
     pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, Consumer::Nobody)?;
         shared.put_behind(self.consumer_side.consumer.clone_ref(py));
@@ -195,13 +198,13 @@ impl HeldMemory {
         Ok(shared)
     }
 
-    /// Returns another holder of the same memory, with this holder's consumer until a call names another. If this
-    /// holder's consumer named no stream, or declined the order (-1), the new holder's counts as one that has not read
-    /// the dict yet.
+    /// Returns another holder of the same memory, with this holder's consumer until a call names another consumer. If
+    /// this holder's consumer named no stream, or declined the order (-1), the new holder's consumer counts as a reader
+    /// that has not read the dict yet, and the recorded streams become upstream. Fails as [`Self::share`] does.
     pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, self.consumer_side.consumer.clone_ref(py))?;
         shared.consumer_side.line.clone_from(&self.consumer_side.line);
-        // What these consumers did says nothing about the new holder's consumer.
+        // What such a consumer did says nothing about the new holder's consumer.
         if let Consumer::Unnamed(_) | Consumer::Declined = shared.consumer_side.consumer {
             shared.replace_consumer(Consumer::Unread, None);
         }
@@ -217,7 +220,7 @@ impl HeldMemory {
             MemoryOwner::Array(object, managed) => {
                 Ok(MemoryOwner::Array(object.clone_ref(py), managed.share(py)))
             }
-            // A copy has only one holder, the tensor that carries it.
+            // A copy has only one holder, which the copy's own managed tensor keeps.
             MemoryOwner::Copy(_) => Err(Error::new(Kind::Released, "a copy's memory")),
         }
     }
@@ -251,7 +254,7 @@ impl HeldMemory {
     }
 
     /// Records what consumers are told about pending work, the producer's stream, and the stream that the array is
-    /// ready on. An array without memory has no pending work.
+    /// ready on. The descriptor must be set before: an array without memory has no pending work.
     #[inline(always)]
     pub(crate) fn produced(&mut self, Readiness { told, producer, ready_on }: Readiness) {
         self.ready = self.array.pending(told);
@@ -265,8 +268,8 @@ impl HeldMemory {
         self.producer_side.unnamed = unnamed;
     }
 
-    /// Before a hand-over, sets the stream on which the array is ready: `ready`, as found at the import, or a stream
-    /// that the producer's dict names only now.
+    /// Before a hand-over, sets what consumers are told: `ready`. If `ready` is no stream, asks a producer whose dict
+    /// named no stream again. A stream that the dict names now is set instead, also as the producer's stream.
     #[inline]
     pub(crate) fn ready_by_now(&mut self, py: Python<'_>, ready: Ready) -> PyResult<()> {
         self.ready = ready;
@@ -285,8 +288,9 @@ impl HeldMemory {
         self.producer_side.ready_on = kept;
     }
 
-    /// Records that the array is ready on its consumer's stream, even if the producer moves to another stream. Records
-    /// none if nothing keeps the consumer's stream, or if it is the producer's and cannot change.
+    /// Records the consumer's stream as the stream that the array is ready on, even if the producer moves to another
+    /// stream. If only the producer's reference keeps the stream, records that reference. Records none if nothing keeps
+    /// the stream, or if it is the producer's stream and cannot change.
     pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
         self.producer_side.ready_on = match &self.consumer_side.consumer {
             Consumer::On(KnownStream::Kept(kept)) => Some(kept.clone_ref(py)),
@@ -336,7 +340,7 @@ impl HeldMemory {
         matches!(self.owner, MemoryOwner::Array(_, HeldTensor::None | HeldTensor::Words(_)))
     }
 
-    /// The producer's object; `None` for a copy.
+    /// The producer's object, which is Python's `None` if only a managed tensor came here. `None` for a copy.
     pub(crate) fn object(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         match &self.owner {
             MemoryOwner::Array(object, _) => Some(object.clone_ref(py)),
@@ -344,7 +348,7 @@ impl HeldMemory {
         }
     }
 
-    /// Records that the exchange API has lent the array to a borrower at `at`.
+    /// Records that the exchange API has lent the array to a borrower at `at`. The consumer stays the same.
     pub(crate) fn lend(&mut self, py: Python<'_>, at: Place) {
         self.consumer_side.lent = Some(at);
         self.note_use(py);
@@ -356,7 +360,7 @@ impl HeldMemory {
     }
 
     /// Visits the producer's object and the objects that keep both sides' streams, for the garbage collector
-    /// (`tp_traverse`). Leaves out the streams that only the table of known memory has.
+    /// (`tp_traverse`). Visits no other references: those of the table of known memory, for instance, are left out.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         if let MemoryOwner::Array(object, _) = &self.owner {
             visit.call(object)?;

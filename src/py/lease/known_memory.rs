@@ -18,29 +18,30 @@ use crate::device::Place;
 use crate::lease::WordHasher;
 use crate::py::streams::{KnownStream, KnownStreams, StreamRef, Unnamed};
 
-/// A lease in the table. It has the streams that an array over the same memory needs when the bridge imports it.
+/// A lease's entry in the table: the streams that an import of the same memory takes over, and further streams for
+/// which the lease's end waits.
 #[derive(Debug)]
 struct MemoryEntry {
     /// The address of the lease's holder, which the bridge's managed tensors carry as `manager_ctx`.
     holder: usize,
     /// The length of the memory in bytes. It starts at the address that is the entry's key in the table.
     length: u64,
-    /// The stream of the lease's producer, if known.
+    /// The stream of the lease's producer, if it is known and kept.
     producer: Option<StreamRef>,
     upstream: KnownStreams,
     /// Facts that few entries have. They are boxed, since each entry is moved a few times.
     rare: Option<Box<Rare>>,
-    /// Further streams that work on the memory, besides the consumer's stream of the lease.
+    /// The streams that [`goes_on`] recorded for the memory, until [`KnownMemory::take_later`] takes them.
     later: KnownStreams,
 }
 
 /// Facts that few entries have.
 #[derive(Debug)]
 struct Rare {
-    /// The producer, if its dict named no stream.
+    /// The producer, if its dict named no stream at import and may name one later.
     unnamed: Option<Unnamed>,
-    /// The stream on which the memory was ready when the bridge handed it out; `None` for the legacy default stream,
-    /// and for a stream that nothing keeps.
+    /// The stream on which the array was ready when the bridge handed it out in a capsule. `None` for the legacy
+    /// default stream of the consumer's place, for a stream that nothing keeps, and for memory in no capsule.
     ready_on: Option<KnownStream>,
 }
 
@@ -53,11 +54,11 @@ struct Same {
     more: Option<Box<MoreEntries>>,
 }
 
-/// Further entries at the address of an array that is handed out again and again.
+/// All entries at one address but the inline one.
 #[derive(Debug, Default)]
 struct MoreEntries {
     entries: ByWord<usize, MemoryEntry>,
-    /// The producer's and upstream streams of all these entries, each with the number of entries that have it.
+    /// The producers' and upstream streams of `entries`, each with the number of times that it occurs there.
     sources: Vec<(KnownStream, usize)>,
 }
 
@@ -80,7 +81,7 @@ impl MoreEntries {
         self.entries.insert(entry.holder, entry);
     }
 
-    /// Removes the entry of `holder`, and the streams in `sources` that only this entry had.
+    /// Removes and returns the entry of `holder`, and the streams in `sources` that only this entry had.
     fn remove(&mut self, holder: usize) -> Option<(MemoryEntry, Vec<KnownStream>)> {
         let entry = self.entries.remove(&holder)?;
         let producer = entry.producer.iter().map(|kept| (kept.name(), Some(kept.place())));
@@ -144,11 +145,11 @@ impl Same {
 /// The entries by address.
 type EntriesByAddress = ByWord<u64, Same>;
 
-/// The memory that the bridge has handed out.
+/// The table of the memory that the bridge has handed out.
 struct HandedOut {
     entries: Mutex<EntriesByAddress>,
-    /// How often [`goes_on`] was called for an array with memory, any array. Most entries are removed before this
-    /// number changes.
+    /// How often [`goes_on`] was called for any array with memory. Most entries are removed before this number
+    /// changes.
     noted: AtomicUsize,
 }
 
@@ -248,19 +249,18 @@ fn give_back_room(entries: &mut EntriesByAddress) {
     entries.shrink_to(room);
 }
 
-/// Where memory comes from that arrived in a managed tensor without a producer's stream.
+/// What the table says about an array that came in a managed tensor.
 #[expect(clippy::large_enum_variant, reason = "it is moved into its place at once")]
 pub(super) enum From {
-    /// The bridge's own tensor: its producer's side, and the stream on which the memory was ready when it was handed
-    /// out, as [`Rare::ready_on`] has it.
+    /// The bridge's own tensor: the producer's side of its lease, without [`ProducerSide::ready_on`]; and
+    /// [`Rare::ready_on`].
     Ours(ProducerSide, Option<KnownStream>),
-    /// Another library's tensor, with the streams of the leases at the same address; none if the bridge has handed out
-    /// nothing there. The tensor may wrap one of the bridge's, or be separate.
+    /// Another library's tensor, with the producers' and upstream streams of the leases at the same address. The list
+    /// is empty if the table has no entry there. The tensor may wrap a tensor of the bridge's, or be separate.
     Same(Vec<KnownStream>),
 }
 
-/// Looks up where `array` comes from. It came in a managed tensor whose `manager_ctx` is `context`. `None` if the array
-/// is empty.
+/// Looks up `array`, which came in a managed tensor whose `manager_ctx` is `context`. `None` if the array is empty.
 pub(super) fn from(
     py: Python<'_>,
     array: &Descriptor,
@@ -275,7 +275,7 @@ pub(super) fn from(
     if let Some(ours) = same.get(context) {
         let rare = ours.rare.as_deref();
         let unnamed = rare.and_then(|rare| rare.unnamed.as_ref());
-        // A capsule names the GPU, and the lease's producer may work in another context of it.
+        // A managed tensor names only a GPU. The lease's producer may work in another context of that GPU.
         let own_place = ours.producer.as_ref().map(StreamRef::place);
         let own_place = own_place.filter(|own| own.ordinal == place.ordinal);
         let producer_side = ProducerSide {
@@ -292,7 +292,7 @@ pub(super) fn from(
 }
 
 /// Records that the stream `kept` has further work on the memory of `array`. At the end of each lease in the table
-/// whose memory overlaps the array's, the producer's stream waits for that stream too.
+/// whose memory overlaps the array's, the producer's stream waits for `kept` too.
 pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     if array.ptr() == 0 {
         return;

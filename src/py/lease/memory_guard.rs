@@ -23,7 +23,8 @@ impl MemoryGuard {
         }
     }
 
-    /// Gives back memory whose orders are already made, with the result `settled`.
+    /// Ends the holder. The orders of its end are already made: their result `settled` says whether the memory goes
+    /// back now or later.
     pub(crate) fn settled(
         mut self,
         py: Python<'_>,
@@ -50,7 +51,7 @@ impl Drop for MemoryGuard {
     }
 }
 
-/// Reports the holder that is `left`, if any: it could not give its memory back, and is leaked.
+/// If a holder is `left`, tells the trace that its memory leaks. The caller never drops a holder that is left.
 #[inline]
 fn tell_lost(left: Option<&HeldMemory>, span: CallSpan) {
     if let Some(held) = left {

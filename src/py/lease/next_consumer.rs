@@ -10,7 +10,8 @@ use crate::py::streams::{KnownStream, StreamArgument, StreamName, StreamRef};
 use crate::stream::{Alive, Ready, Request, Stream};
 
 impl HeldMemory {
-    /// Hands the memory to the consumer that `argument` names, whose stream is at `at`.
+    /// Makes the caller that passed `argument` the consumer, in place of the previous consumer. It works at `at`. No
+    /// stream waits here.
     #[inline]
     pub(crate) fn set_consumer(
         &mut self,
@@ -43,7 +44,7 @@ impl HeldMemory {
     }
 
     /// Whether `argument` names the default stream on which the producer works and the array is ready, as in most
-    /// calls. If so, no library is asked, no stream waits, and [`Self::keep_in_place`] hands the memory over.
+    /// calls. If so, the hand-over asks no library, makes no stream wait, and calls [`Self::keep_in_place`].
     #[inline]
     pub(crate) fn stays_in_place(&self, argument: &StreamArgument<'_, '_>, at: Place) -> bool {
         let place = self.producer_side.place;
@@ -52,7 +53,7 @@ impl HeldMemory {
         at == place && argument.stream_at(place).is_some_and(stays)
     }
 
-    /// Hands the memory to a consumer on the producer's own stream.
+    /// Makes a caller on the producer's default stream the consumer. Only after [`Self::stays_in_place`] was true.
     #[inline]
     pub(crate) fn keep_in_place(&mut self, py: Python<'_>) {
         self.consumer_side.at = self.producer_side.place;
@@ -60,7 +61,8 @@ impl HeldMemory {
         self.note_use(py);
     }
 
-    /// Hands the memory to a reader at `at` that named no stream and has not read the dict yet.
+    /// Makes a reader at `at` the consumer: it named no stream and has not read the dict yet. Only for memory without a
+    /// consumer, since a previous consumer's streams do not become upstream here.
     #[inline]
     pub(crate) fn set_unread(&mut self, py: Python<'_>, at: Place) {
         self.consumer_side.at = at;
@@ -68,8 +70,8 @@ impl HeldMemory {
         self.note_use(py);
     }
 
-    /// Hands the memory to the bridge's own work on the stream `on`. `kept` is the caller's record of that stream;
-    /// without one, the stream's keeper is looked up.
+    /// Makes the bridge's own work on the stream `on` the consumer. `kept` is the caller's record of that stream;
+    /// without a record, the stream's keeper is looked up.
     pub(crate) fn set_worker(
         &mut self,
         py: Python<'_>,
@@ -114,7 +116,7 @@ impl HeldMemory {
         self.put_behind(before);
     }
 
-    /// Adds the recorded streams of the previous consumer `before` to the upstream streams: at the end they wait as the
+    /// Adds the recorded streams of the earlier consumer `before` to the upstream streams: at the end they wait as the
     /// producer's does.
     #[inline]
     pub(super) fn put_behind(&mut self, before: Consumer) {
@@ -154,7 +156,7 @@ impl HeldMemory {
 
     /// Whether `stream`, on which a library works now, must still be recorded as a stream of the reader that named
     /// none. False if the consumer is no such reader. The producer's own stream must be recorded only if other streams
-    /// are upstream, or if the producer's stream may close or change.
+    /// are upstream, or if the producer's stream may be closed or change.
     pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
         let Consumer::Unnamed(seen) = &self.consumer_side.consumer else { return false };
         let settled = self.producer_side.upstream.is_empty()
@@ -163,9 +165,9 @@ impl HeldMemory {
         !settled && !seen.iter().any(|known| known.is(stream))
     }
 
-    /// The stream `ready`, which a reader is told, with its keeper, if it must still be recorded. It must if it is not
-    /// the producer's own stream, or if other streams are upstream. `None` for default streams, which the end covers
-    /// anyway, and for a consumer that is no reader without a stream.
+    /// The kept stream that the array is ready on, if it must still be recorded as a stream of the reader that named
+    /// none. The producer's own stream must be recorded only if `ready`, which the reader is told, names it and other
+    /// streams are upstream. `None` for a default stream, which the end covers anyway, and for any other consumer.
     pub(crate) fn ready_to_note(&self, py: Python<'_>, ready: Ready) -> Option<KnownStream> {
         let Consumer::Unnamed(seen) = &self.consumer_side.consumer else { return None };
         let producer_side = &self.producer_side;

@@ -28,7 +28,7 @@ use crate::py::interpreter::{self, Answer, entry, or_no_memory};
 use crate::py::observe::log::{is_telling, quietly};
 use crate::py::observe::{CallSpan, EndOutcome};
 
-/// An end to run, and the call in which it began, for the log.
+/// An end to run, and the start time of the call that caused it, for the trace.
 pub(super) struct QueuedEnd {
     pub(super) ending: Ending<Box<HeldMemory>>,
     pub(super) span: CallSpan,
@@ -39,7 +39,7 @@ pub(super) struct QueuedEnd {
 }
 
 impl QueuedEnd {
-    /// An end that began with `span`.
+    /// An end to run. `span` began with the call that caused the end.
     pub(super) const fn of(ending: Ending<Box<HeldMemory>>, span: CallSpan) -> Self {
         Self { ending, span, quiet: false, outcome: None }
     }
@@ -98,11 +98,12 @@ fn queued(py: Python<'_>, next: QueuedEnd) -> Option<QueuedEnd> {
     next
 }
 
-/// Exists while an end runs on this thread. Dropped by a panic, it keeps the queued ends for later.
+/// Exists while this thread runs ends. If a panic drops the guard, the queued ends become pending ends of the process,
+/// which later calls check.
 struct QueueGuard;
 
 impl QueueGuard {
-    /// Starts an end; `None` if one is already running on this thread.
+    /// Starts an end; `None` if one is already running on this thread, or the thread is exiting and its queue is gone.
     #[inline(always)]
     fn begin() -> Option<Self> {
         (now() == Some(Now::Nothing)).then(|| {
@@ -277,12 +278,12 @@ fn pending() -> Option<&'static Pending> {
     PENDING.get(number).map(|pending| pending.get_or_init(Pending::default))
 }
 
-/// How many pending ends a call checks: more than a call adds, few enough that a call stays fast with thousands
-/// pending.
+/// How many pending ends a call checks: up to four of one lane, or one end without a lane. Few enough that a call stays
+/// fast with thousands pending.
 const AT_A_CALL: Most = Most { lanes: 1, questions: 4 };
 
-/// How many pending ends a call checks when it returns, if the call left an end pending. That end is the last of its
-/// lane; if it has no lane, or a new one, it is the last of all.
+/// How many pending ends a call checks when it returns, if the call left an end pending. The limit is large because the
+/// new end is checked last in its lane; if it has no lane, or a new one, it is checked last of all.
 const AFTER_A_CALL: Most = Most { lanes: 64, questions: 64 };
 
 /// How many pending ends the watcher thread checks in each round. Few enough that no other thread waits long for the
@@ -324,7 +325,8 @@ pub(crate) fn look(py: Python<'_>) {
     }
 }
 
-/// Checks pending ends when a call returns that left one pending: what held that end up inside the call may be over.
+/// Runs after a call from Python during which an end was put off. Checks pending ends: what held the end up may have
+/// ended with the call.
 #[cold]
 fn look_again(py: Python<'_>) {
     if let Some(pending) = pending() {
@@ -349,7 +351,7 @@ pub(crate) fn _settle(py: Python<'_>) -> Answer<'_> {
 }
 
 impl Pending {
-    /// Checks pending ends, not more than `most`, and returns whether any of them finished.
+    /// Tries to finish pending ends, within the limits of `most`. Returns whether any of them finished.
     #[cold]
     fn look(&self, py: Python<'_>, most: Most) -> bool {
         let mut any = false;
@@ -374,7 +376,7 @@ impl Pending {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the watcher thread, or starts it. Does neither after [`_end`].
+    /// Starts the watcher thread if there is none, and wakes it if it is idle. Does nothing after [`_end`].
     fn wake(&'static self) {
         let mut watch = self.watch();
         if watch.over {
@@ -425,7 +427,7 @@ pub(crate) fn _end(py: Python<'_>) {
         };
         pending.told.notify_one();
         if let Some(thread) = thread {
-            // The thread may wait for the interpreter's lock, or run a destructor that never returns.
+            // Do not join the thread: it may wait for the interpreter's lock, or run a destructor that never returns.
             return interpreter::end(py, || thread.is_finished());
         }
     }

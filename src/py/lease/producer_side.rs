@@ -15,29 +15,30 @@ use crate::stream::{Alive, Ready, Stream};
 pub(crate) struct ProducerSide {
     /// The producer's GPU and context.
     pub(crate) place: Place,
-    /// The producer's stream; `None` if it is unknown or not kept.
+    /// A reference to the producer's stream, or to the stream's stand-in; `None` if there is neither.
     pub(super) stream: Option<StreamRef>,
     /// The producer, if its dict named no stream at import and may name one later. The bridge asks it again.
     pub(super) unnamed: Option<Unnamed>,
-    /// Streams that wait at the end besides the producer's: streams that callers declared, and the streams of earlier
-    /// users, also of the views between in a view of a view.
+    /// Streams that wait at the end besides `stream`: further streams that callers declared or dicts named, and the
+    /// streams of earlier users, also of the views between in a view of a view.
     pub(super) upstream: KnownStreams,
-    /// Keeps the stream that the array is ready on. Not needed for the producer's own stream, nor for a default stream
-    /// at `place`.
+    /// A reference to the stream that the array is ready on, or to the stream's stand-in. Not needed if `stream` has
+    /// that stream, nor for a default stream at `place`. `None` also if nothing keeps the stream.
     pub(super) ready_on: Option<StreamRef>,
 }
 
-/// What the producer says about pending work on an imported array, and the streams kept for it.
+/// What consumers of an imported array are told about pending work, with references to the producer's stream and to the
+/// stream that the array is ready on.
 #[derive(Debug)]
 pub(crate) struct Readiness {
     /// What consumers are told about pending work: the stream that the array is ready on, that nothing is pending, or
     /// that the producer does not say.
     pub(crate) told: Ready,
-    /// The producer's stream, if it is known and kept.
+    /// A reference to the producer's stream, or to the stream's stand-in; `None` if there is neither.
     pub(crate) producer: Option<StreamRef>,
-    /// Keeps the stream that the array is ready on, or is the stand-in for it. Not needed for the producer's own
-    /// stream, which `producer` keeps, nor for a default stream at the producer's place. A stand-in may be in both
-    /// fields.
+    /// A reference to the stream that the array is ready on, or to the stream's stand-in. Not needed if `producer` has
+    /// that stream, nor for a default stream at the producer's place. `None` also if nothing keeps the stream. A
+    /// stand-in may be in both fields.
     pub(crate) ready_on: Option<StreamRef>,
 }
 
@@ -48,7 +49,7 @@ impl Readiness {
         Self { told, producer: None, ready_on: None }
     }
 
-    /// A readiness that keeps at most the producer's stream.
+    /// A readiness that keeps no stream but `producer`.
     #[inline]
     pub(crate) const fn of(told: Ready, producer: Option<StreamRef>) -> Self {
         Self { told, producer, ready_on: None }
@@ -95,8 +96,8 @@ impl ProducerSide {
     }
 
     /// Whether the array may stop being ready on `ready` while it is held: the stream may be closed, or a dict may name
-    /// another stream, or a first one. A first one does not count if the array is ready on the stream that the reader
-    /// named (`is_named`).
+    /// another stream, or a first one. `is_named` tells that the reader named a stream: then a first one does not count
+    /// if `ready` is a stream.
     pub(crate) fn may_lose(&self, ready: Ready, is_named: bool) -> bool {
         let is_there = is_named && matches!(ready, Ready::On(_));
         let asks_again = self.unnamed.is_some() && !is_there;
@@ -109,9 +110,10 @@ impl ProducerSide {
         self.keeper(ready).is_some_and(|keeper| keeper.may_change() && !keeper.may_move())
     }
 
-    /// Where the array is ready now, if it was ready on the stream `ready`: on that stream if it is alive, or where the
-    /// producer's dict says now. `None` if neither can be told. A producer that moved has made its new stream wait for
-    /// its pending work. A consumer that moved has not, so its new stream does not count.
+    /// Where the array is ready now, if it was ready on the stream `ready`: on `ready`, if something other than the
+    /// exporter of a dict keeps that stream alive. If only the exporter does, its dict is asked. An answer other than
+    /// `ready` counts only if `ready_on` is not set and the producer may move: a producer that moved has made its new
+    /// stream wait for its pending work. `None` if nothing tells.
     #[inline(always)]
     pub(crate) fn confirm_ready(
         &self,
@@ -162,8 +164,8 @@ impl ProducerSide {
         self.unnamed.is_some() || self.stream.as_ref().is_some_and(StreamRef::may_move)
     }
 
-    /// The stream that the producer names now besides its first one, if the array is ready on the producer's own
-    /// stream.
+    /// A second stream on which work on the array may be pending, by [`Self::producer_also`]. `None` if `ready_on` is
+    /// set: the array is then ready there, even if the producer has moved.
     pub(crate) fn also_ready(
         &self,
         py: Python<'_>,
@@ -172,20 +174,20 @@ impl ProducerSide {
         if self.ready_on.is_none() { self.producer_also(py, driver) } else { Ok(None) }
     }
 
-    /// Whether the producer works on the default stream `stream` of its place, and the array is ready there. False if
-    /// [`StreamRef::is_default`] is.
+    /// Whether the producer's recorded stream is the default stream `stream` of `place`, by [`StreamRef::is_default`],
+    /// and `ready_on` is not set.
     #[inline]
     pub(super) fn is_on_default(&self, stream: Stream) -> bool {
         let is_it = |producer: &StreamRef| producer.is_default(stream, self.place);
         self.ready_on.is_none() && self.stream.as_ref().is_some_and(is_it)
     }
 
-    /// Whether `stream` is the producer's own stream, if that is known.
+    /// Whether `stream` is the producer's recorded stream, by [`StreamRef::is`]. False if none is recorded.
     pub(crate) fn is_producer(&self, stream: Alive<'_>) -> bool {
         self.stream.as_ref().is_some_and(|producer| producer.is(stream))
     }
 
-    /// Whether the reference recorded for the stream that the array is ready on names the same stream as `kept`.
+    /// Whether [`Self::keeper_of`] finds a reference to the same stream as `kept`.
     pub(crate) fn is_kept_by(&self, kept: &StreamRef) -> bool {
         self.keeper_of(kept.stream()).is_some_and(|own| own.is_same(kept))
     }
@@ -196,7 +198,7 @@ impl ProducerSide {
         self.stream.as_ref().is_some_and(StreamRef::may_change)
     }
 
-    /// Whether the producer still names its first stream, and that stream is not closed. True if the stream is unknown.
+    /// Whether the producer is still on its recorded stream, by [`StreamRef::stays`]. True if none is recorded.
     pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
         self.stream.as_ref().map_or(Ok(true), |producer| producer.stays(py, driver))
     }

@@ -1,6 +1,6 @@
-//! A producer's managed tensor: none, one holder's, or shared. A shared tensor may still be in its capsule, and stays
-//! there if the importing call fails. An array from a dict has no tensor; if DLPack cannot express the element type,
-//! the dict's typestr and `descr` are kept instead.
+//! The managed tensor of a producer's array. It belongs to one holder, or several holders share it. A shared tensor may
+//! still be in its capsule, and stays there if the importing call fails. An array from a dict has no tensor; if DLPack
+//! cannot express the element type, the dict's typestr and `descr` are kept instead.
 
 use std::sync::{Arc, OnceLock};
 
@@ -42,8 +42,8 @@ impl Unconsumed {
         capsule::read(self.capsule.bind(py)).map(drop).map_err(PyErr::from)
     }
 
-    /// Takes the tensor out of the capsule, for all its holders. If no holder is left, the tensor's deleter runs when
-    /// this [`Unconsumed`] is dropped.
+    /// Takes the tensor out of the capsule, for all its holders. Fails if other code has consumed the capsule. If no
+    /// holder is left, the tensor's deleter runs when this [`Unconsumed`] is dropped.
     pub(crate) fn consume(&self, py: Python<'_>) -> PyResult<()> {
         drop(self.tensor.set(Some(capsule::take(self.capsule.bind(py))?)));
         Ok(())

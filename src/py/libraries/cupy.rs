@@ -165,8 +165,8 @@ fn entry_point(py: Python<'_>) -> PyResult<Option<unsafe extern "C" fn(c_int) ->
     }))
 }
 
-/// Reads an array's address, `x.data.ptr`. `data` must be exactly of the type `kind`. An array is ready on CuPy's
-/// current stream.
+/// Reads an array's address, `x.data.ptr`. If `x.data` is not exactly of the type `kind`, the array's dict is read
+/// instead. Every array counts as ready on CuPy's current stream.
 #[derive(Debug)]
 struct CupyPointer {
     memory: ObjectQuestion,
@@ -191,7 +191,7 @@ impl Address for CupyPointer {
 
 /// Makes an `ndarray` of a view, as `cupy.asarray` does of a dict, but reads no dict and makes no stream wait. The
 /// array's memory keeps the view. `cai_bridge._libraries._cupy` passes CuPy's classes, and compares the first array
-/// with that of `cupy.asarray`.
+/// that has elements with the array of `cupy.asarray`.
 #[pyclass(frozen, module = "cai_bridge", name = "_Ndarrays")]
 #[derive(Debug)]
 pub(super) struct Ndarrays {

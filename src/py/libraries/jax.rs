@@ -111,7 +111,7 @@ struct Jaxs {
     entry: PyOnceLock<Option<Py<PyAny>>>,
     /// The type of shardings over one device.
     of_one_device: PyOnceLock<Py<PyType>>,
-    /// The stream of XLA's last call of [`note`]; 0 if there was none since [`_xla_said`] read it.
+    /// The driver handle of the stream that [`note`] found last; 0 if it has found none since [`_xla_said`] read this.
     said: AtomicU64,
 }
 
@@ -203,8 +203,9 @@ fn is_of_one_device(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     Ok(found)
 }
 
-/// Decides whether to use the entry from now on: only if its capsule in `quick` describes the same array as `public`.
-/// For an empty array, decides nothing: empty arrays are too alike.
+/// Decides whether to use the entry from now on: only if `quick` has a capsule, and it describes the same array as
+/// `public`. Decides nothing if the array has no address, since empty arrays are too alike, or if `public` cannot be
+/// read.
 #[cold]
 fn choose<'py>(public: &Bound<'py, PyAny>, quick: Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>) {
     let read = |capsule: &Bound<'py, PyAny>| {
@@ -335,8 +336,8 @@ pub(crate) fn _xla_handler(py: Python<'_>) -> Answer<'_> {
     })
 }
 
-/// The driver handle of the stream that XLA passed to the last call of [`note`]; 0 if there was no call since the last
-/// reading.
+/// Returns the driver handle of the stream that [`note`] found last, and forgets it; 0 if [`note`] has found none since
+/// the last reading.
 #[pyfunction]
 pub(crate) fn _xla_said() -> u64 {
     JAX.said.swap(0, Ordering::AcqRel)

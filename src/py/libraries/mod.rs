@@ -1,8 +1,8 @@
 //! The libraries that the bridge knows: a file for each, and `peculiar.rs` for libraries with habits only. Elsewhere in
 //! `src`, libraries of GPU arrays are named only in comments and messages.
 //!
-//! A library's Python half, if any, is in `python/cai_bridge/_libraries`, under the same name. To add a library, begin
-//! with a copy of `warp.rs`; the manual's page `docs/adding.md` has the steps.
+//! A library's Python half, if any, is in `python/cai_bridge/_libraries`: `_warp.py` for `warp.rs`. To add a library,
+//! begin with a copy of `warp.rs`; the manual's page `docs/adding.md` has the steps.
 
 mod cuda_core;
 mod cupy;
@@ -63,7 +63,7 @@ pub(crate) struct CurrentStream {
 
 #[pymethods]
 impl CurrentStream {
-    /// The callable for the library `name`. `KeyError` if no known library of this name has a current stream.
+    /// The callable for the library `name`. `KeyError` unless a known library of this name has a [`Current`].
     #[new]
     fn new(name: &str) -> PyResult<Self> {
         let library = ALL.iter().copied().find(|library| library.name() == name);

@@ -19,7 +19,7 @@ use crate::stream::{Ready, Stream, Thread};
 pub(super) struct Numba {
     name: &'static str,
     habits: &'static [HabitRow],
-    /// Returns the import name of the module with the library's settings.
+    /// Returns the import name of the module whose attribute `config` has the library's settings.
     settings: for<'py> fn(Python<'py>) -> &'py Bound<'py, PyString>,
 }
 

@@ -1,4 +1,4 @@
-//! A library that needs only a few settings, like most libraries.
+//! A library for which the bridge needs only a few settings.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -35,7 +35,7 @@ impl Ordinary {
         self
     }
 
-    /// The library ignores the streams of dicts.
+    /// The library, as a consumer, ignores the stream that a dict names: it does not wait for that stream.
     pub(super) const fn ignoring_dicts(mut self) -> Self {
         self.ignores_dicts = true;
         self

@@ -1,4 +1,4 @@
-//! Libraries that programs register. Each gives its current stream by a Python function, its `current_stream`.
+//! Libraries that programs register. Each gives its current stream by a Python function.
 
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};

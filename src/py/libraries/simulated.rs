@@ -1,4 +1,5 @@
-//! The libraries of the simulated device.
+//! `cai_bridge.testing`: its arrays are on the simulated device. Each of its current streams belongs to a simulated
+//! library.
 
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -68,7 +68,7 @@ enum TorchStreamRoute {
 }
 
 impl TorchStreamRoute {
-    /// How to ask this PyTorch; `None` if there is no way, as without CUDA.
+    /// How to ask this PyTorch; `None` if it has neither the table nor the function.
     fn of(torch: &Bound<'_, PyAny>, tensor: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
         let py = torch.py();
         if let Some(table) = answered(py, ExchangeTable::of(tensor))?.flatten() {

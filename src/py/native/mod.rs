@@ -1,9 +1,9 @@
 //! Direct calls to Python's C API: to read CAI dicts fast, and for what PyO3 has no safe call.
 //!
 //! Most imports from CAI read a dict. Most dicts have the specification's keys, interned, with values of its exact
-//! types. [`plain`] reads these without taking a reference or calling Python, in 700 instructions. PyO3's safe calls
-//! take about 1,600 of an import's 4,000 (callgrind, CPython 3.11, 2026-11). This module decides nothing: any other
-//! dict is left to `cai_dict`.
+//! types. [`plain`] reads such a dict in 700 instructions: it takes no reference, and runs no Python code. With PyO3's
+//! safe calls, reading takes about 1,600 instructions, and the whole import 4,000 (callgrind, CPython 3.11, 2026-11).
+//! This module refuses no dict: [`plain`] leaves any other dict to `cai_dict`.
 #![allow(unsafe_code)]
 
 mod question;
@@ -26,8 +26,8 @@ pub(super) fn interpreter(_py: Python<'_>) -> i64 {
     unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) }
 }
 
-/// Whether the object's finalizer (`__del__`) has run. The garbage collector runs the finalizers of all garbage before
-/// it clears any of it.
+/// Whether the object's finalizer (`__del__`) has run, or the garbage collector has begun to run it. False for a type
+/// that does not support garbage collection. The collector runs the finalizers of all garbage before it clears any.
 pub(super) fn is_finalized(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: `object` is alive, and `Bound` shows that this thread is attached.
     unsafe { ffi::PyObject_GC_IsFinalized(object.as_ptr()) != 0 }
@@ -75,8 +75,9 @@ pub(super) fn beginning<'py>(
 pub(super) type CaiKeys<'a, 'py> = [&'a Bound<'py, PyString>; 8];
 
 /// Calls `read` with the entries of `dict`. `None` if the dict is not plain. Each key of a plain dict is an object in
-/// `names`, and each value is of the exact type that the specification gives. A plain dict has all required entries, no
-/// `mask`, and a `descr` only if it repeats the typestr.
+/// `names`, by identity. Each value is of the specification's exact type, within the limits of [`text`], [`dims`],
+/// [`pair`] and [`int`]. A plain dict has all required entries. It has no `mask`, and a `descr` only if it repeats the
+/// typestr. An optional entry counts as missing if it is None.
 ///
 /// `names` are `shape`, `typestr`, `data`, `version`, `strides`, `stream`, `mask` and `descr`. `read` must not run
 /// Python code: it gets borrowed entries of the dict.
@@ -136,7 +137,8 @@ unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
     Some(Fields { shape, typestr, data, strides, version, stream, structured: false })
 }
 
-/// The most characters of a text that is read here, longer than real typestrs. Longer texts are left to `cai_dict`.
+/// The most characters of a text that this module reads; real typestrs are shorter. It leaves longer texts to
+/// `cai_dict`.
 const LONGEST: ffi::Py_ssize_t = 64;
 
 /// The characters of an exact `str` of at most [`LONGEST`] characters. `None` for any other object, and for a `str`
@@ -152,10 +154,10 @@ unsafe fn text<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
         return None;
     }
     let mut length: ffi::Py_ssize_t = 0;
-    // SAFETY: `value` is an exact str, which keeps its UTF-8 form. `length` outlives the call.
+    // SAFETY: `value` is an exact str. CPython caches the UTF-8 form in the str. `length` outlives the call.
     let bytes = unsafe { ffi::PyUnicode_AsUTF8AndSize(value, &raw mut length) };
     if bytes.is_null() {
-        // The str has lone surrogates. `cai_dict` reports them.
+        // The str has lone surrogates, or memory is short. `cai_dict` reads the dict again.
         // SAFETY: this thread is attached. The call clears the exception that the line above set.
         unsafe { ffi::PyErr_Clear() };
         return None;
@@ -212,7 +214,8 @@ unsafe fn dims(value: *mut ffi::PyObject) -> Option<Dims> {
     Some(dims)
 }
 
-/// The pointer and read-only flag in an exact `tuple` of an exact int and a bool; `None` for any other object.
+/// The pointer and read-only flag in an exact `tuple` of an exact int, from 0 to `i64::MAX`, and a bool; `None` for any
+/// other object.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Reads attributes and calls methods of a type's objects, without a name lookup if C code defines them.
+//! Reads attributes of a type's objects and calls their methods. Many that C code defines need no name lookup.
 
 use std::ptr;
 
@@ -21,7 +21,8 @@ pub(in crate::py) enum ObjectQuestion {
 }
 
 impl ObjectQuestion {
-    /// The method `name` of `kind`, the type of `x`; `None` if there is none.
+    /// Makes the question that calls the method `name` of `kind`, the type of `x`. `None` if `kind` has no such
+    /// attribute.
     pub(in crate::py) fn method(
         x: &Bound<'_, PyAny>,
         kind: &Bound<'_, PyType>,
@@ -32,14 +33,15 @@ impl ObjectQuestion {
         Ok(Some(function.map_or_else(|| Self::NamedMethod(name.clone().unbind()), Self::Method)))
     }
 
-    /// The attribute `name` of `kind`; `None` if there is none. A getset or member descriptor, by which C code defines
-    /// an attribute, is called without a name lookup, unless the type's own code looks attributes up.
+    /// Makes the question that reads the attribute `name` of objects of `kind`. `None` if `kind` has no such attribute.
+    /// The question needs no name lookup if the attribute is a getset descriptor, or a member descriptor for which
+    /// [`is_of_c`] is true, and [`is_plain`] is true for `kind`.
     pub(in crate::py) fn attribute(
         kind: &Bound<'_, PyType>,
         name: &Bound<'_, PyString>,
     ) -> PyResult<Option<Self>> {
         let Some(found) = kind.getattr_opt(name)? else { return Ok(None) };
-        // Descriptors of these two types are data descriptors, which come before attributes of the object itself.
+        // Member and getset descriptors are data descriptors, which come before the object's own attributes.
         let is_known = if std::ptr::eq(found.get_type_ptr(), &raw mut ffi::PyMemberDescr_Type) {
             is_of_c(&found)?
         } else {
@@ -52,7 +54,7 @@ impl ObjectQuestion {
         }))
     }
 
-    /// The attribute `name`, looked up by name on the object.
+    /// Makes the question that reads the attribute `name` by a name lookup on the object.
     pub(in crate::py) fn named(name: &Bound<'_, PyString>) -> Self {
         Self::NamedAttribute(name.clone().unbind())
     }
@@ -62,7 +64,7 @@ impl ObjectQuestion {
         matches!(self, Self::Attribute(..) | Self::Method(_))
     }
 
-    /// Whether the attribute's value, or what the method returns, is true for `x`, an object of the type.
+    /// Whether [`Self::answer`] for `x` is true in Python's sense. `x` is an object of the question's type.
     #[inline(always)]
     pub(in crate::py) fn ask(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         let answer = self.answer(x)?;
@@ -75,7 +77,8 @@ impl ObjectQuestion {
         }
     }
 
-    /// The attribute's value, or what the method returns, for `x`, an object of the type.
+    /// Reads the attribute of `x`, or calls the method on `x`, and returns the result. `x` is an object of the
+    /// question's type.
     #[inline(always)]
     pub(in crate::py) fn answer<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = x.py();
@@ -90,8 +93,8 @@ impl ObjectQuestion {
                 }
             }
             Self::Method(function) => {
-                // SAFETY: the function takes no arguments and belongs to the type of `x`, which is alive. It returns a
-                // new reference, or NULL with an exception set.
+                // SAFETY: the function takes no arguments and belongs to the type of `x`, or to one of its bases. `x`
+                // is alive. The function returns a new reference, or NULL with an exception set.
                 unsafe {
                     let answer = function(x.as_ptr(), ptr::null_mut());
                     Bound::from_owned_ptr_or_err(py, answer)
@@ -103,7 +106,8 @@ impl ObjectQuestion {
     }
 }
 
-/// Whether Python looks attributes of the type's objects up in its usual way, by no `__getattr__` or `__getattribute__`.
+/// Whether Python looks attributes of the type's objects up in its usual way: the type's `tp_getattro` is that of
+/// `object`. A type with a `__getattr__` or `__getattribute__` of its own, or of a base's, has another one.
 fn is_plain(kind: &Bound<'_, PyType>) -> bool {
     // SAFETY: both are live types. The call only reads a slot.
     unsafe {
@@ -154,9 +158,9 @@ fn c_function(
     // SAFETY: both are live types. The call only reads the types, and calls no metaclass.
     let is_of = unsafe { ffi::PyType_IsSubtype(kind.as_type_ptr(), owner.as_type_ptr()) != 0 };
     let (true, Some(get)) = (is_of, descr_get(found)) else { return Ok(None) };
-    // SAFETY: `found` is a method descriptor: its type was compared by identity. `x` is an instance of the type that
-    // the method belongs to. All three objects are alive. The slot returns a new reference, or NULL with an exception
-    // set, and does not look up attributes of `x`.
+    // SAFETY: `found` is a method descriptor: its type was compared by identity. `kind`, the type of `x`, is the type
+    // that the method belongs to, or derives from it, as checked above. `found`, `x` and `kind` are alive. The slot
+    // returns a new reference, or NULL with an exception set, and does not look up attributes of `x`.
     let bound = unsafe {
         let bound = get(found.as_ptr(), x.as_ptr(), kind.as_ptr());
         Bound::from_owned_ptr_or_err(x.py(), bound)?

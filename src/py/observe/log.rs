@@ -1,7 +1,7 @@
 //! Forwards the crate's `tracing` events to Python's `logging`, under `cai_bridge`, and to an open trace.
 //!
-//! With logging off and no trace open, no event is made: `tracing` finds that out by one load. `cai_bridge._events`
-//! sets the level of Python's logger at each change ([`_set_event_level`]).
+//! With logging off and no trace open, `tracing` makes no event: it checks this with one load. `cai_bridge._events`
+//! reports the level of Python's logger by [`_set_event_level`].
 //!
 //! An open trace gets every event. Events of level `TRACE`, and fields whose names begin with `trace.`, go to the trace
 //! only.
@@ -21,7 +21,7 @@ use super::trace;
 use crate::py::interpreter::{enter, is_over, raise_later};
 use crate::py::this_thread::Once;
 
-/// The lowest level that Python's logger accepts; 0 if logging is off.
+/// The lowest level that Python's logger accepts, as a number of `logging`; 0 if logging is off.
 static WANTED: AtomicU8 = AtomicU8::new(0);
 
 /// Whether [`ToPython`] gets this library's events, and not a subscriber of the program.
@@ -29,7 +29,8 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 struct ToPython;
 
-/// Whether this thread is forwarding an event to `logging`, or is inside [`quietly`]. Its events are not logged then.
+/// Whether this thread is forwarding an event to `logging`, or is inside [`quietly`] with `quiet` true. Its events are
+/// not logged then.
 pub(crate) fn is_telling() -> bool {
     Once::Telling.is_on()
 }
@@ -97,8 +98,8 @@ impl Subscriber for ToPython {
 
     fn event(&self, event: &Event<'_>) {
         trace::keep(event);
-        // Do not log the events of a log handler's own calls: that would never end. Log nothing after the interpreter
-        // has ended, since `logging` ended with it.
+        // Log nothing while this thread is forwarding an event: a log handler that calls the bridge would never end.
+        // Log nothing after the interpreter has ended, either, since `logging` ended with it.
         let Some(_telling) = Once::Telling.begin() else { return };
         if !is_logged(*event.metadata().level()) || is_over() {
             return;
@@ -128,14 +129,14 @@ fn forward(py: Python<'_>, event: &Event<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Sets the lowest level that Python's logger accepts; 0 turns logging off.
+/// Sets the lowest level that Python's logger accepts, as a number of `logging`; 0 turns logging off.
 #[pyfunction]
 pub(crate) fn _set_event_level(level: u8) {
     WANTED.store(level, Ordering::Relaxed);
     rebuild_interest_cache();
 }
 
-/// Makes [`ToPython`] the subscriber of all events of this library. A second call changes nothing.
+/// Makes [`ToPython`] the global subscriber of `tracing`. Changes nothing if there is a global subscriber already.
 pub(crate) fn install() {
     if tracing::subscriber::set_global_default(ToPython).is_ok() {
         INSTALLED.store(true, Ordering::Relaxed);

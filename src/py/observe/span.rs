@@ -1,7 +1,7 @@
 //! Events about exchanges, releases, copies and waits of the host, each with the time that it took the host.
 //!
-//! All but the host's waits have level `TRACE`: `logging` never gets them. With no trace open such an event costs one
-//! load, in [`CallSpan::begin`]. Nothing is formatted and no clock is read.
+//! All but the host's waits have level `TRACE`: `logging` never gets them. With no trace open, an event of level
+//! `TRACE` costs one load, in [`CallSpan::begin`]: nothing is formatted and no clock is read.
 
 use std::time::Instant;
 
@@ -14,7 +14,8 @@ use crate::descriptor::Descriptor;
 use crate::py::text::{error_text, place_text, tuple_text};
 use crate::stream::{Alive, Stream, Thread};
 
-/// The start time of a call, if a trace was open then. The methods emit the call's events.
+/// The start time of a call, if a trace was open then. The methods emit the call's events: waits of the host always,
+/// all other events only with a start time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallSpan(Option<Instant>);
 
@@ -117,7 +118,7 @@ pub(crate) enum EndOutcome {
     LetGo,
     /// `release()`, or the end of a `with` block, failed. The view keeps its memory.
     Failed,
-    /// The memory leaks: the interpreter has ended, or the end panicked.
+    /// The memory leaks: the interpreter has ended or is ending, or the end panicked.
     Lost,
 }
 
@@ -166,7 +167,7 @@ impl CallSpan {
     }
 
     /// Reports that an array passed through a door or, if `answer` is an error, that the call was refused. Returns
-    /// `answer`.
+    /// `answer`; an interrupt during the report replaces its error.
     #[inline]
     pub(crate) fn told<R>(self, array: PassedArray<'_>, answer: PyResult<R>) -> PyResult<R> {
         let answer = answer.map_err(|error| self.refused(array.door, error))?;
@@ -174,7 +175,8 @@ impl CallSpan {
         Ok(answer)
     }
 
-    /// Reports that a call of `door` was refused. Returns the exception to raise.
+    /// Reports that a call of `door` was refused. Returns the exception to raise: `refused`, or an interrupt during the
+    /// report.
     #[inline]
     pub(crate) fn refused(self, door: &'static str, refused: PyErr) -> PyErr {
         if self.0.is_some() { self.tell_refusal(door, refused) } else { refused }
@@ -227,7 +229,8 @@ impl CallSpan {
         );
     }
 
-    /// Reports that the host waited for all work on a device. The event has level `WARN` if `warned`, else `DEBUG`.
+    /// Reports that the host waited for work on a device. `what` says for which work, and is the message. The event has
+    /// level `WARN` if `warned`, else `DEBUG`.
     pub(crate) fn waited(self, door: &'static str, device: i32, what: &'static str, warned: bool) {
         let (began, ended) = (self.at(), now());
         if warned {
@@ -243,8 +246,8 @@ impl CallSpan {
         }
     }
 
-    /// Reports a copy of `array` to the address `to`, on the stream `on`. `to_host` says that the host waited for the
-    /// copy. If `to` is 0, the array is empty, and there is nothing to report.
+    /// Reports a copy of `array` to the address `to`, on the stream `on`. `to_host` is true if the host waited for the
+    /// copy. If `to` is 0, the array is empty, and nothing is reported.
     #[inline]
     pub(crate) fn copied(self, array: &Descriptor, to: u64, on: Alive<'_>, to_host: bool) {
         if self.0.is_some() && to != 0 {

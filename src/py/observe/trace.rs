@@ -2,7 +2,7 @@
 //!
 //! Events come from any thread, with or without the interpreter lock. So they are recorded without Python objects, and
 //! `cai_bridge._trace_format` interprets them after the trace. Only one trace can be open at a time. A process that was
-//! forked while a trace was open records nothing, since the trace's lock may stay held there for ever.
+//! forked while a trace was open records nothing and can open no trace: the trace's lock may stay held there for ever.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,7 +66,7 @@ fn this_process() -> u64 {
     u64::from(Process::current().number()) + 1
 }
 
-/// Converts `at` to nanoseconds on the traces' clock, which starts at its first use.
+/// Converts `at` to nanoseconds on the traces' clock, which starts at 0 when it is first used. An earlier `at` gives 0.
 pub(crate) fn clock(at: Instant) -> u64 {
     let began = *TRACES.began.get_or_init(Instant::now);
     u64::try_from(at.saturating_duration_since(began).as_nanos()).unwrap_or(u64::MAX)
@@ -86,7 +86,7 @@ pub(crate) fn keep(event: &Event<'_>) {
     let at = clock(Instant::now());
     introduce();
     let metadata = event.metadata();
-    // For an event below a warning, the name says the same as the message.
+    // Keep only the messages of warnings and errors. For other events the name suffices.
     let with_text = *metadata.level() <= Level::WARN;
     let ReportFields { values: mut fields, text, .. } = ReportFields::of(event, with_text);
     if with_text {
@@ -125,7 +125,7 @@ fn name_of_thread(py: Python<'_>) -> String {
     })
 }
 
-/// Opens a trace of at most `limit` events.
+/// Opens a trace of at most `limit` events. Fails if a trace is open, or was open when this process was forked.
 #[pyfunction]
 pub(crate) fn _start_trace(limit: usize) -> PyResult<()> {
     let by = TRACES.open.compare_exchange(0, this_process(), Ordering::Relaxed, Ordering::Relaxed);

@@ -17,7 +17,7 @@ pub(super) struct Bases {
     dlpack: Option<usize>,
     /// The index of the first class that defines `__cuda_array_interface__`.
     cai: Option<usize>,
-    /// Whether `__dlpack__` comes from NumPy's array, as in Numba's classes for pinned and managed memory.
+    /// Whether `numpy.ndarray` defines the type's `__dlpack__`, as for Numba's classes for pinned and managed memory.
     pub(super) is_numpys: bool,
 }
 
@@ -42,7 +42,8 @@ impl Bases {
         Ok(found)
     }
 
-    /// Whether the MRO has a class of `library`, and no class before it defines the protocol that a habit is `about`.
+    /// Whether the MRO has a class of `library`, and no class before the first one defines a protocol that a habit is
+    /// `about`. For a habit about the library itself, a class of `library` suffices.
     pub(super) fn are_of(&self, about: About, library: &str) -> bool {
         let Some(its) = self.modules.iter().position(|module| is_of(module, library)) else {
             return false;

@@ -58,8 +58,9 @@ pub(super) fn questions(
     Ok(None)
 }
 
-/// Whether the attributes of `x` say the same as the dict of `x`. The dict of a broadcast array may leave out the
-/// strides, if the library is known for that. False for read-only memory, since no attribute tells of it.
+/// Whether the attributes of `x` give the same address, element type and layout as the dict of `x`. The dict of a
+/// broadcast array may leave out the strides, if the library is known for that. False for read-only memory, since no
+/// attribute tells of it.
 fn agree(questions: &AttributeQuestions, habits: Habits, x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
     let (mut said, mut layout) = (Layout::EMPTY, Layout::EMPTY);

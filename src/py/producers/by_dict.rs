@@ -4,8 +4,8 @@
 //! The bridge refuses a dict that contradicts DLPack, since it cannot tell which of the two is right.
 //!
 //! A `__dlpack__` may ignore the requested stream (VALI's surfaces do), and an exchange API names one stream of its
-//! library. So the consumer also waits for the dict's stream. The bridge skips this wait for libraries that are known
-//! to follow DLPack, or whose dict is known to add nothing.
+//! library. So the consumer also waits for the dict's stream. This module does not read the dicts of libraries that the
+//! bridge knows ([`TypeFacts::is_known`]), and skips this wait for libraries that are known to follow DLPack.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -31,7 +31,7 @@ use crate::stream::{Alive, Ready, Stream};
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ByDict {
     stream: Option<Stream>,
-    /// Whether the dict says that nothing is pending.
+    /// True if a dict was read and says that nothing is pending.
     is_idle: bool,
     pub(super) readonly: bool,
 }
@@ -46,7 +46,8 @@ pub(super) struct OfMemory<'a> {
 
 impl ByDict {
     /// Reads the CAI dict of `x` and checks `array`, which was imported by DLPack, against it. The result is empty if
-    /// `x` has no dict of this memory, if the library is known to add nothing by it, or if `array` has no address.
+    /// `x` has no dict of this memory, or if the bridge need not read the dict: for a library that it knows, and for an
+    /// array without an address.
     /// `known` holds the type facts of the array that `x` delegates `__dlpack__` to
     /// ([`stands_for`](types::stands_for)), or those of `x` itself.
     pub(super) fn of(
@@ -70,7 +71,8 @@ impl ByDict {
     }
 
     /// Reads the stream and the read-only flag from `dict`, and returns an error if `dict` contradicts `array`. For
-    /// packed items, which no dict can express, and for vectors, which have no typestr, it reads only what is pending.
+    /// packed items, which no dict can express, and for vectors, which have no typestr, it reads only the stream and
+    /// compares nothing.
     #[cold]
     fn heard(dict: &Bound<'_, PyDict>, array: &Descriptor) -> PyResult<Self> {
         let dtype = array.dtype();
@@ -82,7 +84,7 @@ impl ByDict {
                 readonly: false,
             });
         }
-        // If no typestr can express the element type, accept a typestr that gives only the item's size, such as `<V2`.
+        // For an element type that no typestr can express, and for bool, accept every typestr of the same item size.
         let by_typestr = !dtype.is_opaque() && dtype.typestr() != "|b1";
         let said = if by_typestr { None } else { Some(dtype) };
         let (mut layout, reading) = (Layout::EMPTY.clone(), Reading { said, ..Reading::default() });

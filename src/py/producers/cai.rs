@@ -1,7 +1,7 @@
 //! Imports an array by the CUDA Array Interface: from an object, or from a dict with its owner.
 //!
 //! A dict leaves facts open. The pointer tells the device. The object's `dtype` tells the element type behind
-//! `<V2` and `|V1`. Dicts of version 0 to 2 name no stream: `silence` finds one, or the host waits.
+//! `<V2` and `|V1`. Dicts of version 0 to 2 name no stream: [`silence`] finds a stream, or makes the host wait.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -34,7 +34,7 @@ use crate::py::text::an_object;
 use crate::py::views::BaseView;
 use crate::stream::{Ready, Request, Stream};
 
-/// The arguments that the caller passed besides the array.
+/// How to import an array: the function that was called, its arguments besides the array, and the wanted consumers.
 #[derive(Debug)]
 pub(crate) struct ImportOptions<'a, 'py> {
     /// The function that the caller called, for messages and logs.
@@ -43,7 +43,7 @@ pub(crate) struct ImportOptions<'a, 'py> {
     pub(crate) stream: &'a StreamArgument<'a, 'py>,
     /// The consumer's stream. It waits even with `CAI_BRIDGE_SYNC=0`.
     pub(crate) consumer: &'a StreamArgument<'a, 'py>,
-    /// The protocol that must be able to express the array.
+    /// Which consumers must be able to express the array. The caller of [`import`] checks that.
     pub(crate) wanted: Wanted,
     /// The value of `owner=`: the owner of a dict's memory.
     pub(crate) owner: Option<&'a Bound<'py, PyAny>>,
@@ -89,7 +89,7 @@ pub(crate) fn import<'py>(
     if let Some(said) = said_dtype.filter(|said| said.itemsize() == dtype.itemsize()) {
         dtype = said;
     } else if names.is_none() && exports && facts.may_say_more(dtype) {
-        // A dict that was passed separately may give its owner's memory any element type.
+        // Not for a dict that was passed separately: it may give its owner's memory any element type.
         dtype = agreed(x, facts, dtype)?;
     }
     check_dtype(options.dtype, dtype)?;
@@ -172,7 +172,7 @@ struct Said {
     is_unnamed: bool,
     /// The place of the stream that the caller declares.
     there: Place,
-    /// Whether the bridge makes streams and the host wait.
+    /// True if the caller named the consumer's stream, or if [`ordering_wanted`] returns true.
     ordered: bool,
 }
 

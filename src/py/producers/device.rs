@@ -1,4 +1,5 @@
-//! The device of an array: by its pointer, or by `device=`.
+//! Finds the device of an array: by its pointer, by `device=`, and for an empty array also by its streams and its
+//! object.
 
 use std::fmt;
 
@@ -22,8 +23,8 @@ use crate::py::text::{attribute, beginning, refused, shown};
 use crate::py::this_thread::is_asked;
 use crate::stream::Stream;
 
-/// Asks the driver where `ptr` is. Returns the device for consumers, and the place of the producer's streams. Fails for
-/// a null pointer.
+/// Asks the driver where `ptr` is. Returns the device for consumers ([`as_wanted`]), and the place of the producer's
+/// streams. Fails for a null pointer, and for an address that CUDA does not know.
 pub(super) fn locate(
     driver: &Handle,
     ptr: u64,
@@ -67,9 +68,9 @@ pub(super) fn without_items(
     at(said()?.unwrap_or(Device::cuda(here.ordinal)))
 }
 
-/// Asks `x` for its device, for an array without a pointer. The first answer counts: `__dlpack_device__` (not called
-/// while this thread is already asking `x` for its array), the `device` attribute, the GPU of `stream`, which the CAI
-/// dict names.
+/// Asks `x` for the device of an empty array. The first answer counts: `__dlpack_device__` (not called while this
+/// thread is already asking `x` for its array), the `device` attribute, the GPU of `stream`. The CAI dict names
+/// `stream`. A default stream tells no GPU.
 #[cold]
 pub(super) fn said_device(
     x: &Bound<'_, PyAny>,
@@ -100,7 +101,7 @@ pub(super) fn said_device(
 }
 
 /// Reads a GPU's number from what a library has as `device`: an integer, text such as `cuda:1`, or an object with
-/// `index`, `id`, `device_id` or `ordinal`. `None` for the host and for other accelerators.
+/// `index`, `id`, `device_id` or `ordinal`. `None` for the host, and for text that names no GPU.
 fn device_number(device: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     let py = device.py();
     let number = |value: &Bound<'_, PyAny>| -> PyResult<Option<i32>> {
@@ -145,7 +146,8 @@ const fn own_device(found: PointerAttributes) -> Device {
     }
 }
 
-/// Fails if this machine has no GPU `ordinal`. The error names the argument `field` and shows `got`.
+/// Fails if the GPU `ordinal` cannot be used. If this machine lacks that GPU, the error names the argument `field` and
+/// shows `got`.
 pub(crate) fn check_exists(
     driver: &Handle,
     ordinal: i32,
@@ -161,8 +163,8 @@ pub(crate) fn check_exists(
     }
 }
 
-/// The device that consumers see for memory on `own`: `wanted`, if the caller named one. Fails if `wanted` cannot
-/// access the memory.
+/// The device that consumers see for memory on `own`: `wanted`, if the caller named one. Fails if `wanted` is another
+/// device than `own`, except a GPU for managed or pinned memory.
 pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
     match wanted {
         None => Ok(own),
@@ -184,9 +186,9 @@ pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
     }
 }
 
-/// Fails if an unknown producer states another device for memory that the driver finds on a GPU. This matters since the
-/// host reads memory that is stated to be pinned or managed. Fails for an address that CUDA does not know. Checks
-/// nothing without a driver or an address.
+/// Fails if the driver finds the memory on a GPU and `array` states another device. This matters since the host reads
+/// memory that is stated to be pinned or managed. Fails for an address that CUDA does not know. Checks nothing without
+/// a driver or an address.
 pub(crate) fn check_memory(driver: &Handle, array: &Descriptor) -> Result<()> {
     let said = array.device();
     if array.ptr() == 0 || driver.get().is_err() {

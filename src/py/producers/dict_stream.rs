@@ -46,8 +46,9 @@ impl DictStream<'_, '_> {
         StreamRef::of_default(current::named(py, stream.handle(), self.place))
     }
 
-    /// The readiness of an array whose dict names `stream`. It has a reference to that stream, or to the default stream
-    /// that stands in for it; none if the dict was read from the owner and nothing keeps the stream.
+    /// The readiness of an array whose dict names `stream`. If something keeps the stream alive, the readiness has a
+    /// reference to it. If nothing does, the readiness has no reference if the dict was read from the owner. For a dict
+    /// that was passed separately, [`of_producer`] then lets the legacy default stream stand in.
     pub(super) fn exported(
         &self,
         py: Python<'_>,
@@ -78,9 +79,10 @@ impl DictStream<'_, '_> {
         self.stores && matches!(stream, Stream::Handle(_))
     }
 
-    /// The stream that a stored dict names, if it is in a library's pool. Otherwise the bridge does not use the stream,
-    /// and the host waits if `ordered`, unless `request` is for no order. It does not help that a library's current
-    /// stream has the same handle: CUDA may reuse handles.
+    /// The readiness of an array whose stored dict names `stream`. If the stream is in a library's pool, the readiness
+    /// has a reference to it. Otherwise the bridge does not use the stream, and the host waits if `ordered`, unless
+    /// `request` is for no order. It does not help that a library's current stream has the same handle: CUDA may reuse
+    /// handles.
     pub(super) fn stored(
         &self,
         py: Python<'_>,
@@ -103,7 +105,7 @@ impl DictStream<'_, '_> {
 
     /// Makes `declared`, the caller's stream for pending work, wait for the stream that the dict names. Returns a
     /// reference to the dict's stream, if something keeps it alive; `None` if both are one stream. The stream of a
-    /// stored dict may be destroyed: then the host waits instead, and the result is `None`.
+    /// stored dict may be destroyed: if it is in no library's pool, the host waits instead, and the result is `None`.
     pub(super) fn order_named(
         &self,
         py: Python<'_>,
@@ -178,7 +180,8 @@ impl DictStream<'_, '_> {
         StreamRef::exported(self.driver, named, by)
     }
 
-    /// For a dict that names no stream: the owner, if its own dict may name one later. `None` for an array without an
+    /// For a dict that names no stream: the owner, if its own dict may name a stream later. If the dict was passed
+    /// separately, the owner's own dict must name no stream for this memory either. `None` for an array without an
     /// address.
     pub(super) fn unnamed(&self) -> PyResult<Option<Unnamed>> {
         if self.ptr == 0 || !self.moves() || !(self.exports || self.is_of_owner(Ready::Nothing)?) {

@@ -1,9 +1,9 @@
 //! Imports an array by DLPack: by the exchange API, by `__dlpack__`, or as a capsule.
 //!
-//! Producers accept different arguments. JAX's `__dlpack__` fails on -1 and always returns a legacy capsule. PyTorch
-//! refuses stream 2, and tensors that are not on the current device. Warp and others take no `max_version` (torch 2.11,
-//! JAX 0.11.2). So the bridge calls again without an argument that was refused, and reads the version from the
-//! capsule's name.
+//! Producers accept different arguments. JAX's `__dlpack__` (0.11.2) fails on -1 and always returns a legacy capsule.
+//! PyTorch's (2.11) refuses stream 2, and tensors that are not on the current device. Warp and others take no
+//! `max_version`. So the bridge makes the array's GPU current, calls again without an argument that was refused, and
+//! reads the version from the capsule's name.
 
 use dlpark::python::ImportedDlpack;
 use pyo3::intern;
@@ -146,14 +146,16 @@ pub(crate) fn protocol(
     if own.is_none() && !silent && !names_legacy && ready != Stream::Legacy && array.ptr() != 0 {
         presume(py, door, known, &driver, place, argument)?;
     }
-    // The array is ready on the requested stream, which `argument` keeps alive.
+    // Without `work`, the array counts as ready on the legacy default stream, or on the requested stream, which
+    // `argument` keeps alive.
     let ready = work.or_else(|| match ready {
         Stream::Legacy => Some(Alive::legacy(place)),
         _ => argument.alive(place),
     });
     let told = ready.map_or(Ready::Nothing, |ready| Ready::On(ready.stream()));
     let mut readiness = of_work.unwrap_or(Readiness::told(told));
-    // If the library names no stream, take the dict's stream as the producer's, now and at the end.
+    // If no stream of the producer's is kept so far, keep the dict's stream for the end. If the dict says that nothing
+    // is pending, keep `x` to read its dict again.
     let of = OfMemory { driver: &driver, place, ptr: array.ptr() };
     let mut unnamed = None;
     if readiness.producer.is_none() {
@@ -165,7 +167,7 @@ pub(crate) fn protocol(
     source.set_place(place);
     source.produced(readiness);
     source.keep_unnamed(unnamed);
-    // This call has requested a stream, so it does not matter on which stream an earlier capsule was ready.
+    // `source.ready` is already set, so the stream that `adopt_from_capsule` would return is not needed.
     source.adopt_producer_side(py, context);
     hand_over(
         door,
@@ -178,8 +180,8 @@ pub(crate) fn protocol(
     Ok(source)
 }
 
-/// Makes the consumer's stream, if it is named, wait for the legacy default stream as well, where work that names no
-/// stream runs. Does so unless the library's `__dlpack__` is known to make the requested stream wait.
+/// Makes the stream in `argument`, if it names one, wait for the legacy default stream, where work that names no stream
+/// runs. Does nothing if the library is known to follow DLPack: its `__dlpack__` makes the requested stream wait.
 fn presume(
     py: Python<'_>,
     door: &'static str,
@@ -254,7 +256,7 @@ pub(crate) fn capsule(
     Ok(source)
 }
 
-/// Returns an error if the stream in `argument` is on another GPU than the array in the capsule `x`. Does not consume
+/// Checks the stream in `argument` against the array in the capsule `x`, as [`check_argument`] does. Does not consume
 /// the capsule.
 pub(crate) fn check_capsule(
     x: &Bound<'_, PyAny>,

@@ -1,7 +1,8 @@
 //! The names of element types: from `x.dtype`, and from `dtype=`.
 //!
 //! A typestr may give no more than the bytes of an item: bfloat16 is `<u2` in Warp's dicts, `<f2` in TensorRT-LLM's. So
-//! the bridge takes the object's own `dtype` if both have the same size, and fails if DLPack has no such type.
+//! the bridge takes the object's own `dtype` if both have the same size. It fails if DLPack has the typestr's type, but
+//! lacks the type of a NumPy `dtype` of that size.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -66,8 +67,8 @@ pub(super) fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> Py
     Err(Error::new(Kind::DtypeArgument, got).into())
 }
 
-/// The element type of `x`: the type of `x.dtype` if it has the same size as `said`, the type that the typestr says;
-/// else `said`. A `dtype` of another size means that several items make one element, as in Warp's vectors. Fails if a
+/// The element type of `x`: the type that `x.dtype` names if it has the same size as `said`, the typestr's type; else
+/// `said`. A `dtype` of another size means that several items make one element, as in Warp's vectors. Fails if a
 /// NumPy `dtype` of the same size is a type that DLPack lacks.
 pub(super) fn agreed(x: &Bound<'_, PyAny>, facts: &TypeFacts, said: Dtype) -> PyResult<Dtype> {
     match facts.dtype_of(x)? {
@@ -112,7 +113,7 @@ pub(super) fn exact<'py>(
     if itemsize(&own)? != itemsize(by_words.as_any())? {
         return Ok(None);
     }
-    // A typestr of raw bytes does not say what the bytes are, so `own` does not contradict it.
+    // A typestr of raw bytes without `descr` does not say what the bytes are, so `own` does not contradict it.
     let has_fields = words.contains(intern!(py, "descr"))?;
     let typestr = attribute(by_words.as_any(), intern!(py, "str"))?.unwrap_or_default();
     if has_fields || !typestr.contains('V') {

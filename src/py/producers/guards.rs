@@ -49,9 +49,9 @@ fn found(x: &Bound<'_, PyAny>, bits: &Bits, dtype: Option<Dtype>) -> PyResult<Op
     Ok(Some(Error::new(found.0, found.1)))
 }
 
-/// Fails for a tensor of another library that autograd tracks, as an attribute of the type or of the object says. A
-/// value that is neither True nor False, such as a method, is ignored. Types without gradients, such as integers, are
-/// accepted unasked.
+/// Fails for a tensor of a library other than torch that autograd tracks, as an attribute of the type or of the object
+/// says. A value that is neither True nor False, such as a method, is ignored. Types without gradients, such as
+/// integers, are accepted unasked.
 #[inline(never)]
 fn followed(
     x: &Bound<'_, PyAny>,

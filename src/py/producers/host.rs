@@ -2,7 +2,7 @@
 //!
 //! The bridge takes the element type from the object's `dtype` if it has as many bytes as the tensor's: Paddle and Warp
 //! export bfloat16 as `uint16` (Paddle 3.3, Warp 1.19). NumPy's DLPack cannot express the types of `ml_dtypes`, so the
-//! bridge reads such an array as unsigned integers. It refuses the same arrays as on a GPU.
+//! bridge requests such an array as unsigned integers. The imported array has the type that `dtype` names.
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::python::ImportedDlpack;
@@ -114,7 +114,8 @@ fn named(x: &Bound<'_, PyAny>) -> PyResult<Option<Dtype>> {
     Ok(own_name(x)?.as_deref().and_then(Dtype::from_name))
 }
 
-/// A NumPy array as unsigned integers, if NumPy's DLPack cannot express its type; `None` for any other object.
+/// `x` viewed as unsigned integers, if its `dtype` is a type for which NumPy has no letter, such as bfloat16, and it
+/// has an `__array_interface__`. `None` for any other object.
 fn bits<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = x.py();
     let Some(dtype) = named(x)?.filter(|named| named.is_opaque()) else { return Ok(None) };

@@ -13,8 +13,8 @@ use crate::py::text::attribute;
 #[derive(Debug)]
 pub(super) enum Lazy {
     Bits(Bits),
-    /// For other libraries' tensors, whose memory always holds the values: where to read the attributes. `None` if the
-    /// type lacks the attribute; an object may still have it.
+    /// For all other types: where to read the attributes that tell whether autograd tracks the tensor. The memory
+    /// counts as holding the values. `None` if the type lacks the attribute; an object may still have it.
     Others {
         requires_grad: Option<ObjectQuestion>,
         /// Paddle's inverse of `requires_grad`: False means that autograd tracks the tensor.
@@ -22,7 +22,8 @@ pub(super) enum Lazy {
     },
 }
 
-/// Where to read all three attributes, for a type that has them, such as torch's.
+/// How to ask for `requires_grad`, `is_neg` and `is_conj`, for a type that has all three but no `stop_gradient`, such
+/// as torch's.
 #[derive(Debug)]
 pub(super) struct Bits {
     pub(super) requires_grad: ObjectQuestion,
@@ -31,8 +32,8 @@ pub(super) struct Bits {
 }
 
 impl Lazy {
-    /// Finds out how to read these attributes from objects of `kind`, the type of `x`; `None` if there is nothing to
-    /// read.
+    /// Finds out how to read the attributes from objects of `kind`, the type of `x`. `None` if the type has neither
+    /// `requires_grad` nor `stop_gradient`, and `more` says that its objects have no attributes of their own.
     pub(super) fn of(
         x: &Bound<'_, PyAny>,
         kind: &Bound<'_, PyType>,

@@ -13,9 +13,8 @@ use crate::py::habits::Habit;
 use crate::py::interpreter::answered;
 use crate::py::native;
 
-/// Fills in strides that `dict` leaves out, for a library that is known for that. Returns a copy with the strides of
-/// `owner`, if `dict` describes the same array as the owner's dict and a stride is 0 along an axis of several items;
-/// else `dict` unchanged.
+/// Returns a copy of `dict` with the strides that [`left_out`] finds. Returns `dict` unchanged if it finds none, if it
+/// raises an ordinary exception, or if the owner's library lacks [`Habit::LeavesOutStrides`].
 pub(super) fn added<'py>(
     dict: Bound<'py, PyDict>,
     owner: &Bound<'py, PyAny>,
@@ -36,7 +35,7 @@ pub(super) fn added<'py>(
 }
 
 /// The strides of `owner`, if `dict` has none, describes the same array as the owner's dict, and a stride is 0 along an
-/// axis of several items. `None` for an array without items.
+/// axis of several items. Else `None`, and always `None` for an array without items.
 fn left_out<'py>(
     dict: &Bound<'py, PyDict>,
     owner: &Bound<'py, PyAny>,

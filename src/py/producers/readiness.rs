@@ -64,9 +64,9 @@ pub(super) fn of_producer(
     Ok(Readiness { told: Ready::On(Stream::Legacy), producer, ready_on })
 }
 
-/// The readiness of an array whose stream the caller passes as `stream`, a stream at `there`. If the caller passes
-/// none, or -1, nothing is pending. If nothing keeps that stream alive, the legacy default stream at `producer_place`
-/// may have to stand in for it, as in [`of_producer`].
+/// The readiness of an array whose stream the caller passes as `stream`; `there` is the place of that stream. If the
+/// caller passes none, or -1, nothing counts as pending. If nothing keeps the stream alive, consumers are told the
+/// legacy default stream at `producer_place`, as [`of_producer`] does for an array that is passed on.
 pub(super) fn declared(
     py: Python<'_>,
     door: &'static str,

@@ -1,5 +1,5 @@
-//! Tells an error of the bridge from an error of a producer. After the producer's error, another protocol of the
-//! producer may still work.
+//! Tells an exception that a producer raised when it was asked by DLPack from all other errors. After such an
+//! exception, another protocol of the producer may still work.
 
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -11,9 +11,9 @@ use crate::py::interpreter::is_interrupt;
 /// Why an array was not imported.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// The bridge refuses the array, or its own code failed.
+    /// Any other error, such as a refusal by the bridge.
     Here(PyErr),
-    /// The producer's code raised this when it was asked for its memory.
+    /// The producer's code raised this when it was asked by DLPack for its memory or its device.
     ByProducer(PyErr),
 }
 

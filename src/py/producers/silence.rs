@@ -2,7 +2,7 @@
 //!
 //! The bridge asks the library for its current stream. If the library does not say, `__dlpack__` makes the
 //! memory ready on the legacy default stream. Without both the host waits, which is correct and slow, with
-//! one warning for each type.
+//! one warning for each type. `CAI_BRIDGE_SYNC` may turn this wait off.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -22,7 +22,8 @@ use crate::stream::{Ready, Stream};
 
 /// Finds the stream on which `x` is ready, and what keeps that stream alive. This is the library's current stream on
 /// the GPU of `place`. If the library names none, calls `__dlpack__` to make the memory ready on the legacy default
-/// stream. If that is not possible either, makes the host wait, if `ordered`.
+/// stream. If that is not possible either, the host waits if `ordered`, and nothing counts as pending. Pass `ordered`
+/// as false only if the caller named no consumer's stream and `CAI_BRIDGE_SYNC` turns waits off.
 pub(super) fn settle(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
@@ -42,8 +43,8 @@ pub(super) fn settle(
         let alive = current::named(py, native, place);
         return of_producer(py, door, driver, alive, place, true);
     }
-    // Do not call `__dlpack__` while `x` is being asked already: the class may answer it through the bridge, from this
-    // same dict.
+    // Do not call `__dlpack__` if this thread is asking `x` already: the class may implement `__dlpack__` by the
+    // bridge, from this same dict.
     let orders = facts.has_dlpack && !facts.has(Habit::OrdersNothing) && !is_asked(x);
     if orders && answered(py, dlpack::make_ready(x, facts, driver, place))?.is_some() {
         return Ok(Readiness::told(Ready::On(Stream::Legacy)));
@@ -54,8 +55,9 @@ pub(super) fn settle(
     Ok(Readiness::told(Ready::Nothing))
 }
 
-/// Whether the dict comes from a library whose version 3 dicts never name a stream, and has no `stream`, or has None
-/// there if the library's dicts always do.
+/// Whether `dict` names no stream although work may be pending. True if `dict` has no `stream` and the owner's library
+/// has [`Habit::NeverNamesStream`] or [`Habit::AlwaysNamesNone`]. With [`Habit::AlwaysNamesNone`], also true if
+/// `stream` is None.
 pub(super) fn never_names_stream(of_owner: &TypeFacts, dict: &Bound<'_, PyDict>) -> PyResult<bool> {
     let is_none = of_owner.has(Habit::AlwaysNamesNone);
     if !is_none && !of_owner.has(Habit::NeverNamesStream) {

@@ -1,4 +1,5 @@
-//! What the bridge knows about a producer's type. It examines each type once and keeps the result.
+//! What the bridge knows about a producer's type. Each thread examines a type when it first meets the type, and caches
+//! the findings. If the type's protocols change, [`changed`] examines the type again.
 
 use std::rc::Rc;
 
@@ -37,11 +38,11 @@ pub(crate) enum ProducerKind {
     Foreign,
 }
 
-/// Which objects of a type are arrays, or are refused as arrays.
+/// Which objects of a type count as arrays, and so are not treated as containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrays {
     All,
-    /// Only objects that have attributes of their own which make them arrays.
+    /// Only objects that speak a protocol by attributes of their own, and dicts that are CAI dicts.
     Some,
     None,
 }
@@ -49,7 +50,7 @@ pub(crate) enum Arrays {
 impl Arrays {
     fn of(producer: ProducerKind, speaks: &Speaks, kind: &Bound<'_, PyType>) -> PyResult<Self> {
         Ok(match producer {
-            // A class has its objects' attributes, but is no array.
+            // A class has the attributes that it defines for its objects, such as `__dlpack__`, but is no array.
             ProducerKind::Class => Self::None,
             ProducerKind::CaiView | ProducerKind::DLPackView | ProducerKind::Capsule => Self::All,
             _ if speaks.any() => Self::All,
@@ -91,8 +92,8 @@ pub(crate) struct TypeFacts {
     pub(crate) arrays: Arrays,
     /// The type's exchange API.
     pub(crate) table: Option<ExchangeTable>,
-    /// How to read properties that DLPack cannot express and the exchange API does not check. Torch's and Paddle's
-    /// tensors have them.
+    /// How to read properties that DLPack cannot express and the exchange API does not check, such as the gradients of
+    /// torch's and Paddle's tensors; `None` if the type's objects have no such properties.
     pub(super) lazy: Option<Lazy>,
     /// Where an object may have attributes that the type lacks.
     pub(super) more: OwnAttributes,
@@ -110,15 +111,16 @@ pub(crate) struct TypeFacts {
     pub(crate) has_dlpack: bool,
     /// Whether the type defines `__cuda_array_interface__`.
     pub(crate) has_cai: bool,
-    /// Whether the type has a CAI dict and takes its `__dlpack__` from NumPy's array. Its objects without a
-    /// dict are NumPy's own.
+    /// Whether the type has a CAI dict and takes its `__dlpack__` from NumPy's array. An object of the type without a
+    /// dict is an array on the host.
     pub(crate) is_numpys: bool,
     /// How to get capsules more cheaply than by `__dlpack__`, if the library has a way.
     pub(super) capsules: Option<&'static dyn Capsules>,
 }
 
 impl TypeFacts {
-    /// Whether the type's objects are arrays or views, rather than containers of arrays.
+    /// Whether the type's objects are the bridge's views, or the type has the exchange API, a `__dlpack__` that the
+    /// bridge may use, or `__cuda_array_interface__`. False for capsules, dicts and classes.
     pub(crate) const fn is_array(&self) -> bool {
         match self.producer {
             ProducerKind::CaiView | ProducerKind::DLPackView => true,
@@ -148,20 +150,21 @@ impl TypeFacts {
         }
     }
 
-    /// Whether the `dtype` of an object may be more exact than `said`, the type that its typestr gives. For a known
-    /// library this is so only for items of at most two bytes, which may be of a type that typestrs have no letter for.
+    /// Whether the `dtype` of an object may be more exact than `said`, the type that its typestr gives. For a library
+    /// without habits, any type that both protocols have may be. For other libraries, only such a type of at most two
+    /// bytes may be: typestrs have no letter for some types of these sizes.
     pub(super) fn may_say_more(&self, said: Dtype) -> bool {
         said.is_shared() && (self.habits.are_none() || said.itemsize() <= 2)
     }
 
     /// Whether the bridge knows more about the type's library than that it follows the protocols: a way to read its
-    /// arrays by attributes, or a habit.
+    /// arrays by attributes, or a habit as in [`Habits::are_peculiar`].
     pub(super) const fn is_known(&self) -> bool {
         self.attributes.is_some() || self.habits.are_peculiar()
     }
 
-    /// Whether the type still has the exchange API `table`. For a library that is known to follow DLPack this is not
-    /// checked: its types keep their tables.
+    /// Whether the type of `x` still has the exchange API `table`. Returns true without a check for a library with
+    /// [`Habit::KeepsToDlpack`]: such a library's types keep their tables.
     #[inline(always)]
     pub(crate) fn has_still(&self, table: ExchangeTable, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         Ok(self.has(Habit::KeepsToDlpack) || ExchangeTable::of(&x.get_type())? == Some(table))
@@ -177,7 +180,7 @@ local! {
     static FACTS: ByType<TypeFacts> = const { ByType::new() };
 }
 
-/// What the bridge knows about the type of `x`. Examines the type the first time.
+/// What the bridge knows about the type of `x`. Examines a type that is not in this thread's cache.
 #[inline(always)]
 pub(crate) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<TypeFacts>> {
     FACTS.known(x, examine)
@@ -223,7 +226,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<TypeFacts
     let is_stranger = producer == ProducerKind::Foreign && habits.are_none();
     let more = if is_stranger { OwnAttributes::of_type(kind)? } else { OwnAttributes::Nothing };
     let has_cai = speaks.cai;
-    // NumPy's own `__dlpack__` states CPU memory.
+    // The `__dlpack__` of NumPy's array always states CPU memory, so use the dict.
     let is_numpys = has_cai && bases.is_numpys;
     let by_cai = is_numpys || (has_cai && habits.has(Habit::OneCapsule));
     Ok(TypeFacts {
@@ -250,8 +253,8 @@ pub(crate) fn speaks(x: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> PyResu
 }
 
 /// The array to which the `__dlpack__` of `x` is bound, if this is another object than `x`, as with flax's variables.
-/// The type of that array tells what the type of `x` cannot. `None` if the method is not bound, or not to another
-/// array.
+/// The type of that array tells what the type of `x` cannot. `None` if the method is bound to `x`, to an object whose
+/// type is no array's, or to no object. Fails if `x` has no `__dlpack__`.
 pub(crate) fn stands_for<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = x.py();
     let method = x.getattr(intern!(py, "__dlpack__"))?;

@@ -23,14 +23,14 @@ pub(crate) enum Wanted {
     Any,
 }
 
-/// The consumer of an import, as the caller named it.
+/// What a call tells an import: the door, the consumer's stream and the consumer's protocol.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ImportFor<'a, 'py> {
     /// The function that the caller called, for messages and logs.
     pub(crate) door: &'static str,
-    /// The stream on which the array must be ready; unspecified if its consumer comes later.
+    /// The stream for which the array is imported; unspecified if the call names none, or hands the array over later.
     pub(crate) argument: &'a StreamArgument<'a, 'py>,
-    /// The stream that the caller named as the consumer's.
+    /// The stream that the caller named as the consumer's. This may be a stream although `argument` is unspecified.
     pub(crate) consumer: &'a StreamArgument<'a, 'py>,
     pub(crate) wanted: Wanted,
 }

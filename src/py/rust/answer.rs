@@ -90,13 +90,13 @@ impl Array {
     }
 }
 
-/// Prepares the memory for a new Python view, for which no consumer has named a stream yet. Makes the producer's stream
-/// wait for what open scopes have queued on the memory so far, unless the scopes and the view only read. The view is
-/// ready on the producer's stream.
+/// Prepares the memory for a new Python view, for which no consumer has named a stream yet. The producer's stream waits
+/// for what open scopes have queued on the memory so far. If `array` is read-only, it waits only for the scopes that
+/// write. Fails if [`origin::give_back`] does. An array without an address needs no wait.
 fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     setup::ready(py)?;
     if array.ptr() != 0 {
-        // Inside a scope, this makes the array ready after the work that the scope has queued so far.
+        // The producer's stream waits for the work that open scopes have queued so far.
         origin::give_back(&*array.origin, &array.descriptor)?;
     }
     let mut source = source(py, array)?;

@@ -40,7 +40,7 @@ impl PythonMemory {
         (array, Self { lease, driver, place, ready, users: Users::default() })
     }
 
-    /// Returns another holder of the same memory, for a new Python view of `array`.
+    /// Returns another holder of the same memory, for a new Python view of `array`. Makes no stream wait.
     pub(crate) fn source(&self, py: Python<'_>, array: &Descriptor) -> PyResult<Box<HeldMemory>> {
         let mut source = self.share_for_hand_over(py)?;
         source.array = array.clone();
@@ -53,8 +53,8 @@ impl PythonMemory {
         check_stream(array, &self.driver, Some(stream), stream.place())
     }
 
-    /// Makes the producer's stream wait for work on the stream `user`. If that fails, records the work, so that the end
-    /// waits for it.
+    /// Makes the producer's stream wait for work on the stream `user`. If that fails, records `user`, so that the end
+    /// waits for its work, and returns the error.
     pub(crate) fn give_back_or_owe(&self, user: Alive<'_>) -> Result<()> {
         inside(|py| {
             self.order_to(py, user).map_err(|trouble| match self.owe(py, user) {
@@ -64,7 +64,8 @@ impl PythonMemory {
         })
     }
 
-    /// The driver handles of the streams on which the memory is ready, up to two; the rest is 0.
+    /// The driver handles of the streams on which the memory is ready, up to two; the rest is 0. If nothing keeps the
+    /// first stream alive any more, the host waits, and both are 0.
     pub(crate) fn ready_on(&self) -> Result<[u64; 2]> {
         let mut found = [0; 2];
         inside(|py| {
@@ -107,8 +108,8 @@ impl PythonMemory {
         look(py);
         let (held, span) = (self.share(py)?, CallSpan::begin());
         let settled = held.settle_for(py, user)?;
-        // From now on the user's writes are pending on the producer's stream, or on the default stream that stands in
-        // for that.
+        // From now on the user's writes are pending on the producer's stream. If that stream is unknown or no longer
+        // alive, they are pending on the legacy default stream.
         let producer = held.producer(py)?.stream();
         {
             let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,14 +117,15 @@ impl PythonMemory {
                 *ready = Ready::On(producer);
             }
         }
-        // If the producer's stream is unknown, `held` keeps the memory until the work is done.
+        // Ends `held`. If the producer's stream is unknown, `held` keeps the memory until the user's work is done.
         MemoryGuard::new(held).settled(py, settled, span);
         Ok(())
     }
 }
 
-/// Runs `call` with the interpreter's lock held. A Python exception becomes the source of the returned error. Fails if
-/// the interpreter has ended.
+/// Runs `call` with the interpreter's lock held. Returns its error. If `call` fails with a Python exception, the
+/// exception becomes the source of an error ([`interrupted`]). Also fails if this thread may not enter the interpreter,
+/// which may have ended.
 fn inside(call: impl FnOnce(Python<'_>) -> Result<(), Failure<PyErr>>) -> Result<()> {
     let done = enter(|py| {
         call(py).map_err(|trouble| match trouble {

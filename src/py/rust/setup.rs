@@ -22,7 +22,7 @@ struct Prepared {
     once: PyOnceLock<()>,
     /// `sys.modules`.
     modules: PyOnceLock<Py<PyDict>>,
-    /// Set once this copy's `_settle` is registered with the package's simulated device.
+    /// Set once this copy has added its `_settle` to the package's list `_settling`, or has found no such list.
     told: PyOnceLock<()>,
 }
 
@@ -49,7 +49,8 @@ fn once(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Uses the Python package's simulated device from now on, if the package is imported and the device is active.
+/// Borrows the Python package's simulated device if it is active, and stops borrowing it if not. If the package is not
+/// imported, does nothing.
 fn borrow(py: Python<'_>) -> PyResult<()> {
     let modules = PREPARED.modules.get_or_try_init(py, || -> PyResult<_> {
         Ok(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind())

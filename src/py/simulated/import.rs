@@ -26,7 +26,7 @@ pub(crate) struct Import {
 }
 
 impl Drop for Import {
-    /// Deletes the tensor without the interpreter's lock, as PyTorch does inside a destructor.
+    /// Deletes the tensor without the interpreter's lock, as the destructor of PyTorch's tensors does.
     fn drop(&mut self) {
         if let Some(managed) = self.managed.take() {
             without_lock(|| drop(managed));

@@ -24,7 +24,8 @@ impl StreamOnDevice {
         Self { ordinal, stream: Stream::from_native(handle, Thread::current()) }
     }
 
-    /// The same stream, as this thread names it.
+    /// The stream, as this thread can name it: the legacy default stream in place of another thread's per-thread
+    /// stream.
     pub(super) fn seen_from_here(self) -> Self {
         Self { stream: self.stream.seen_from(Thread::current()), ..self }
     }
@@ -58,7 +59,8 @@ impl SimulatedLibrary {
         })
     }
 
-    /// The library whose machine is installed as this process's driver.
+    /// The library whose machine is installed as this process's driver. `None` also in a forked child that inherited
+    /// its parent's library.
     pub(super) fn open() -> Option<Arc<Self>> {
         locked(&OPEN).clone().filter(|library| library.is_ours())
     }
@@ -97,7 +99,7 @@ impl SimulatedLibrary {
         }
     }
 
-    /// Drops all queued work and all captured graphs; in a forked child does nothing.
+    /// Drops all queued work, except a piece that is running, and all captured graphs. In a forked child does nothing.
     pub(super) fn abandon(&self) {
         if let Ok(machine) = self.machine() {
             machine.abandon();
@@ -109,7 +111,8 @@ impl SimulatedLibrary {
         self.is_ours() && locked(&OPEN).as_ref().is_some_and(|open| Arc::ptr_eq(open, self))
     }
 
-    /// Fails if this library's machine is not installed as the driver. The message is that of the Python code.
+    /// Fails if this library's machine is not installed as the driver, with the `SimulatedError` that the Python side
+    /// raises for an ended device. In a forked child, fails like [`Self::machine`].
     pub(super) fn check_lives(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
         self.machine()?;
         if self.is_open() {

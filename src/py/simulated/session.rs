@@ -1,8 +1,7 @@
 //! `_Session`: one simulated machine with its array library.
 //!
-//! A stream is passed as `(device, handle)`, with the driver's handle: 0 or 1 is the legacy default
-//! stream, 2 the calling thread's default stream. Calls that can run work release the interpreter's
-//! lock.
+//! A stream's `handle` is the driver's: 0 or 1 is the legacy default stream of `device`, and 2 is the calling thread's
+//! default stream there. Calls that can run queued work release the interpreter's lock.
 
 use std::sync::Arc;
 
@@ -35,7 +34,8 @@ impl From<FaultError> for PyErr {
     }
 }
 
-/// Runs `call`, which may run work, without the interpreter's lock. Then finishes pending ends.
+/// Runs `call`, which may run queued work, without the interpreter's lock. Then finishes each pending end that can be
+/// finished.
 fn run(py: Python<'_>, call: impl FnOnce() -> Result<()> + Send) -> Answer<'_> {
     act(py, || {
         let done = detach(py, call);
@@ -45,7 +45,7 @@ fn run(py: Python<'_>, call: impl FnOnce() -> Result<()> + Send) -> Answer<'_> {
 }
 
 impl Session {
-    /// Calls the machine with the stream, while the stream's device is current.
+    /// Runs `call` with the machine and the stream, while `device` is current.
     fn on<R>(
         &self,
         device: i32,
@@ -72,8 +72,8 @@ impl Session {
         act(py, || {
             self.0.close();
             detach(py, || self.0.abandon());
-            // Drop the kept exceptions here, where this thread holds the lock. Nothing is queued any more, so every
-            // pending end can finish.
+            // Drop the kept exceptions here, where this thread holds the lock. Then finish the ends that waited for the
+            // dropped work.
             drop(self.0.take_raised());
             settle(py);
             Ok(())
@@ -105,7 +105,8 @@ impl Session {
         Ok(self.0.machine()?.set_device(device)?)
     }
 
-    /// Takes the calling thread's current context away, as before its first CUDA call.
+    /// Pops the calling thread's current context (`cuCtxSetCurrent(NULL)`). The next context on the thread's stack, if
+    /// there is one, is current then.
     fn unset_device(&self) -> PyResult<()> {
         self.0.machine()?.unset_device();
         Ok(())

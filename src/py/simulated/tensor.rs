@@ -1,7 +1,8 @@
 //! `_Tensor`: an allocation of the machine with one array in it, and its exports.
 //!
-//! The allocation is freed with its last holder, Python's array or a managed tensor. The Python side orders an export
-//! before it hands the export out, as the specifications require, and names its stream.
+//! The allocation is freed with its last holder, Python's array or a managed tensor. Before the Python side hands out a
+//! capsule, it makes the consumer's stream wait for the pending work, unless the consumer asks for no order. In a CAI
+//! dict of version 3, it names the stream with pending work.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,7 +36,7 @@ struct TensorMemory {
     array: Descriptor,
     /// The distance in bytes from DLPack's data pointer to the first element (DLPack's `byte_offset`).
     byte_offset: u64,
-    /// The GPU of the memory. DLPack does not show it for pinned and managed memory.
+    /// The GPU of the memory. The device in `array` is 0 for pinned and managed memory.
     ordinal: i32,
     /// The stream with pending work on the array, if any.
     pending: Mutex<Option<StreamOnDevice>>,
@@ -118,7 +119,8 @@ pub(crate) struct SimulatedTensor(Arc<TensorMemory>);
 /// A request for an allocation.
 struct TensorRequest {
     kind: MemoryKind,
-    /// The stream whose memory pool to allocate from; `None` to allocate outside pools.
+    /// The stream from whose pool to allocate: the machine has a pool for each stream. `None` to allocate outside
+    /// pools.
     pool: Option<StreamOnDevice>,
     label: String,
     reach: Reach,
@@ -214,7 +216,8 @@ impl SimulatedTensor {
         entry(py, || Ok(self.0.exports.load(Ordering::Acquire)))
     }
 
-    /// The handle of the stream with pending work, as this thread names that stream; None if there is none.
+    /// The handle of the stream with pending work; None if there is none. For another thread's per-thread stream, the
+    /// handle of the legacy default stream.
     #[getter]
     fn pending<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || Ok(self.0.pending().map(|queue| queue.seen_from_here().stream.handle())))

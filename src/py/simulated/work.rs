@@ -15,8 +15,8 @@ pub(super) fn spans(pairs: &[(u64, u64)]) -> Vec<Span> {
     pairs.iter().map(|&(ptr, len)| Span { ptr, len }).collect()
 }
 
-/// Queues work on a stream, which reads and writes these spans and calls `run`. An exception of `run` is kept until the
-/// next synchronisation.
+/// Queues a piece of work on the stream `queue`. The work counts as reading `reads` and writing `writes`, and calls
+/// `run`. An exception of `run` is kept until the next synchronisation.
 pub(super) fn launch(
     library: &Arc<SimulatedLibrary>,
     queue: StreamOnDevice,

@@ -1,8 +1,9 @@
-//! The argument `stream=`: `None`, an integer, or an object with `__cuda_stream__`.
+//! The argument `stream=`: `None`, an integer, or a stream object.
 //!
-//! Such an object follows [CUDA's stream
-//! protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html): its method returns `(0,
-//! handle)`. A handle of 0 is the legacy default stream; the integer 0 and `bool` are refused.
+//! A stream object follows [CUDA's stream
+//! protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html): its method `__cuda_stream__`
+//! returns `(0, handle)`. Stream objects of older releases of known libraries, without this method, are read as well. A
+//! stream object's handle of 0 is the legacy default stream; the integer 0 and `bool` are refused.
 #![allow(unsafe_code)]
 
 use pyo3::exceptions::{PyAttributeError, PyOverflowError, PyTypeError};
@@ -27,11 +28,11 @@ use crate::stream::{Alive, Request, Stream, Thread};
 #[derive(Debug)]
 pub(crate) struct StreamArgument<'a, 'py> {
     request: Request,
-    /// The stream object; `None` if the stream was given as an integer, or not at all.
+    /// The stream object, if the stream was given as an object.
     object: Option<&'a Bound<'py, PyAny>>,
     /// The GPU of a default stream, if the stream object names it.
     ordinal: Option<i32>,
-    /// Whether the legacy default stream, if it is the named stream, stands in for other blocking streams on which the
+    /// Whether the named stream, if it is the legacy default stream, stands in for blocking streams on which the
     /// consumer may work.
     stands_in: bool,
     /// Whether this stream is only the library's default: each of its calls may name another stream.
@@ -111,8 +112,8 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
         Self { stands_in: true, is_default, ..self }
     }
 
-    /// Whether the consumer works on `stream` itself. False if `stream` is only the library's default and stands in for
-    /// blocking streams.
+    /// Whether the consumer works on `stream` itself. False only if the argument is the library's default and `stream`
+    /// also stands in for blocking streams.
     pub(crate) const fn is_on(&self, stream: Alive<'_>) -> bool {
         !(self.is_default && stream.stands_in())
     }
@@ -124,8 +125,8 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
         self.request.stream().filter(|_| is_there && !self.is_default)
     }
 
-    /// Runs `call`, which passes the stream's handle to a producer. If the producer calls the bridge with that handle,
-    /// the bridge finds the stream object again.
+    /// Runs `call`, which passes the stream's handle to a producer. Meanwhile, if the stream was given as an object and
+    /// is no default stream, the bridge finds the object by this handle.
     pub(crate) fn naming<R>(&self, call: impl FnOnce() -> R) -> R {
         match (self.request, self.object) {
             (Request::On(Stream::Handle(handle)), Some(object)) => {
@@ -176,7 +177,8 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
         match self.request {
             Request::On(Stream::Legacy) if self.stands_in => Some(Alive::standing_in(place)),
             // SAFETY: the caller must keep the stream alive for the whole call, as the docs of every `stream=` say (and
-            // `cuEventRecord` itself). `'a` is no longer than the call's reference to its argument.
+            // `cuEventRecord` itself). `'a` is no longer than the call's reference to its argument. A stream from
+            // [`Self::native`] is a library's current stream, which the library keeps while it works there.
             Request::On(stream) => Some(unsafe { Alive::kept(stream, place) }),
             Request::Unspecified | Request::NoOrder => None,
         }
@@ -195,7 +197,7 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
     }
 }
 
-/// Reads a stream's number: an integer. Fails for a `bool` and for any other object.
+/// Reads a stream's number: an integer, or an object with `__index__`. Fails for a `bool` and for any other object.
 pub(crate) fn number(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     if value.is_instance_of::<PyBool>() {
         return Err(Error::new(Kind::StreamType, format!("the bool {value}")).into());

@@ -28,7 +28,7 @@ pub(super) fn library_streams(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Libr
     if has_functions(py)? { ask_functions(py, ordinal) } else { Ok(Vec::new()) }
 }
 
-/// Whether any imported or registered library names its current stream through a Python function.
+/// Whether a library is imported that names its current stream through a Python function, or any library is registered.
 #[inline]
 pub(super) fn has_functions(py: Python<'_>) -> PyResult<bool> {
     if library::are_registered() {
@@ -73,8 +73,8 @@ fn ask_functions(py: Python<'_>, ordinal: i32) -> PyResult<Vec<LibraryStream<'_>
     Ok(answers)
 }
 
-/// The stream that a function's answer names, and whether the answer is a stream object. `None` if it names none, as
-/// the integer 0 and a `bool`; 1 and 2 are the driver's handles of its default streams.
+/// The driver's handle that a function's answer names, and whether the answer is a stream object. The integers 1 and 2
+/// name the default streams. `None` for the integer 0, for a `bool`, and for an answer that names no stream.
 fn named_by(answer: &Bound<'_, PyAny>) -> PyResult<Option<(u64, bool)>> {
     let py = answer.py();
     if !answer.is_instance_of::<PyInt>()

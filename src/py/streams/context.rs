@@ -1,4 +1,4 @@
-//! A stream's context: whether the context still exists, and which streams its legacy default stream waits for.
+//! A stream's context: whether the context still exists, and whether its legacy default stream waits for the stream.
 
 use crate::capture::CaptureStatus;
 use crate::device::Place;
@@ -35,8 +35,8 @@ pub(super) fn goes_on(now: Result<u64>, before: u64) -> Result<bool> {
     }
 }
 
-/// Whether CUDA itself makes the legacy default stream wait for `given`: a blocking stream of the same context, outside
-/// any capture.
+/// Whether CUDA itself makes the legacy default stream of `given`'s place wait for `given`: a blocking stream of this
+/// context, outside any capture.
 pub(super) fn follows_legacy(driver: &Handle, given: Alive<'_>) -> Result<bool> {
     let driver = driver.get()?;
     within(driver, given.place(), |_| {

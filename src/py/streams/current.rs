@@ -38,8 +38,9 @@ impl<'py> Objects<'py> {
     }
 }
 
-/// Calls `each` with the stream that each imported library works on now at `place`, and its policy for dicts' streams.
-/// While the device is simulated, leaves out streams of real libraries.
+/// Calls `each` for each imported library that has a current stream at `place`, with this stream and the library's
+/// policy for the streams of dicts. If `driver` is [`Handle::Simulated`], leaves out each handle that the device has
+/// not given out: such a handle is a real library's.
 ///
 /// The streams stay valid while `objects` lives and this thread runs no code that sets another stream.
 pub(crate) fn each<'a, 'py>(
@@ -77,7 +78,7 @@ pub(crate) fn each<'a, 'py>(
     }
     for asked in library_streams(py, place.ordinal)? {
         let stream = from_native(asked.native);
-        // While the device is simulated, ignore a stream of a real library.
+        // Leave out a handle that `driver`, a simulated device, has not given out: it is a real library's.
         if !matches!(stream, Stream::Handle(handle) if !driver.may_have(handle)) {
             objects.0.borrow_mut().extend(asked.object.map(|object| (stream, object)));
             found(stream, policy(asked.ignores))?;
@@ -86,8 +87,8 @@ pub(crate) fn each<'a, 'py>(
     Ok(())
 }
 
-/// The streams that libraries work on now on a simulated GPU, each with whether its library ignores the streams that
-/// dicts name.
+/// The objects of the streams that libraries work on now on a simulated GPU, each with whether its library ignores the
+/// streams that dicts name.
 fn on_simulated(py: Python<'_>, ordinal: i32) -> PyResult<Vec<(Bound<'_, PyAny>, bool)>> {
     let mut found = Vec::new();
     for library in library::all() {
@@ -118,14 +119,14 @@ pub(crate) fn are_all_on_legacy(
     Ok(Some(true))
 }
 
-/// The stream whose driver handle a library has just given: through its exchange API, as its current stream, or in a
-/// dict.
+/// The stream that a library has just named by its handle `native`: through its exchange API, as its current stream, or
+/// in a dict.
 pub(crate) fn named(_py: Python<'_>, native: u64, place: Place) -> Alive<'_> {
     let stream = Stream::from_native(native, Thread::current());
-    // SAFETY: a library that hands out an array with a stream keeps that stream alive during the import, and `'py`
-    // lasts no longer than that call. `current_work_stream` names the stream to launch work on (`dlpack.h`,
-    // "DLPackCurrentWorkStream"); an exporter names a stream that outlives the array (CUDA Array Interface, version 3,
-    // "Lifetime management", "Streams").
+    // SAFETY: a library that names a stream for an array keeps the stream alive while the array is imported, and the
+    // lifetime of `_py` ends with the call that imports the array. `current_work_stream` names the stream to launch
+    // work on (`dlpack.h`, "DLPackCurrentWorkStream"). The exporter of a dict names a stream that outlives the array
+    // (CUDA Array Interface, version 3, "Lifetime management", "Streams").
     unsafe { Alive::kept(stream, place) }
 }
 

@@ -17,19 +17,19 @@ pub(super) struct Exporter {
     pub(super) voucher: Voucher,
     /// The address in the exporter's dict at import. A dict with another address describes other memory.
     pub(super) ptr: u64,
-    /// Whether the exporter's dict may name another stream later, or a first one.
+    /// Whether the exporter's dict may later name another stream than at import, or a stream if it named none.
     pub(super) moves: bool,
     /// Whether a dict without a stream means that nothing is pending.
     pub(super) none_is_nothing: bool,
-    /// The number of the context in which the exporter's dict may name another stream. After that context is destroyed,
-    /// the dict's handle is not used.
+    /// The number (`cuCtxGetId`) of the context of the exporter's streams at import. If the dict names another stream
+    /// later, that stream is used only while this context exists.
     pub(super) life: u64,
 }
 
 impl Exporter {
-    /// The stream that the exporter's dict names now. `before` is the stream that the dict named at import. A dict
-    /// without a stream is [`Ready::Unsaid`], unless that is known to mean that nothing is pending. `None` if the
-    /// exporter cannot be asked, or its dict describes other memory now.
+    /// The stream that the exporter's dict names now. If this stream and `before`, the stream that is known so far, are
+    /// both per-thread streams, returns `before`. A dict without a stream is [`Ready::Unsaid`], unless
+    /// `none_is_nothing`. `None` if the exporter cannot be asked, or its dict describes other memory now.
     pub(super) fn ask(&self, py: Python<'_>, before: Stream) -> PyResult<Option<Ready>> {
         let now = self.voucher.ask(py, |object| said_of(object, self.ptr))?;
         Ok(match (now, before) {
@@ -64,8 +64,8 @@ impl Exporter {
     }
 }
 
-/// The stream that the dict of `object` names for the memory at `ptr`, or that it names none. `None` if `object` has no
-/// dict that can be read, or a dict of other memory.
+/// What the dict of `object` says about pending work on the memory at `ptr`: a stream, or [`Ready::Nothing`] if it
+/// names no stream. `None` if the dict cannot be read, or names another address.
 pub(crate) fn ready_by(object: &Bound<'_, PyAny>, ptr: u64) -> PyResult<Option<Ready>> {
     Ok(answered(object.py(), said_of(object, ptr))?.flatten())
 }
@@ -100,7 +100,7 @@ fn address(dict: &Bound<'_, PyDict>) -> PyResult<Option<u64>> {
     data.map(|data| data.get_item(0)?.extract()).transpose()
 }
 
-/// The stream that `dict` names as having pending work, or that it names none.
+/// What `dict` says about pending work: a stream, or [`Ready::Nothing`] if it names no stream.
 pub(crate) fn pending(dict: &Bound<'_, PyDict>) -> PyResult<Ready> {
     let named = dict.get_item(intern!(dict.py(), "stream"))?;
     let named = named.filter(|named| !named.is_none()).map(|named| named.extract()).transpose()?;

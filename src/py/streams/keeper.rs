@@ -16,8 +16,8 @@ pub(super) enum Keeper {
     Owner(Voucher),
     /// The stream object can be closed while it is held, so it is asked at each use.
     Object(Voucher),
-    /// The exporter of the dict that names the stream, which is asked at each use. The second item, if there is one,
-    /// also keeps the stream and is asked first.
+    /// The exporter of the dict that names the stream. The second item, if there is one, also keeps the stream and is
+    /// asked first.
     Exporter(Box<(Exporter, Option<Self>)>),
     /// Rust code holds the stream.
     Rust(Box<RustStream>),

@@ -1,4 +1,4 @@
-//! Finds what keeps a stream alive after the call, or what stands in for it. [`StreamRef`] is a kept stream.
+//! Finds what keeps a stream alive after the call that named it, or whether the legacy default stream stands in for it.
 #![allow(unsafe_code)]
 
 use pyo3::intern;
@@ -100,8 +100,8 @@ impl KnownStream {
         }
     }
 
-    /// Adds the stream to `known`, or returns `self` if the list already has that stream. Dropping the result can run
-    /// arbitrary code.
+    /// Adds the stream to `known`, or returns `self` if the list already has a stream with the same [`Self::name`].
+    /// Dropping the result can run arbitrary code.
     pub(crate) fn add_to(self, known: &mut Vec<Self>) -> Option<Self> {
         if known.iter().any(|other| other.name() == self.name()) {
             return Some(self);
@@ -119,7 +119,7 @@ impl KnownStream {
         }
     }
 
-    /// Whether both name the same stream, and both are kept or both lost.
+    /// Whether both are kept and [`StreamRef::is_same`], or both are lost and have equal names.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Kept(kept), Self::Kept(other)) => kept.is_same(other),

@@ -1,4 +1,4 @@
-//! Names of streams, by which a stream that nothing keeps is told from a later one with the same handle.
+//! Names of streams. A name with the driver's number tells a stream from a later stream with the same handle.
 
 use crate::capture::CaptureStatus;
 use crate::driver::Handle;
@@ -20,18 +20,18 @@ pub(crate) struct StreamName {
 enum Number {
     /// The driver's number, which no other stream has.
     Of(u64),
-    /// No number: this driver has none, or the stream needs none.
+    /// No number: this driver has none, or the bridge did not ask for it.
     None,
     /// The stream was in the capture with this number. Asking the driver for the stream's own number would have ended
     /// that capture.
     Captured(u64),
-    /// The driver could not be asked about the stream.
+    /// The driver or a library could not tell which stream it is.
     Unasked,
 }
 
 impl StreamName {
-    /// The name of a stream that is alive now. It has no number for a default stream, or if the driver does not number
-    /// streams.
+    /// The name of a stream that is alive now. During a capture it has the capture's number. It has no number for a
+    /// default stream, or if the driver does not number streams.
     pub(crate) fn of(driver: &Handle, alive: Alive<'_>) -> Result<Self> {
         Ok(Self { stream: alive.stream(), number: number(driver, alive)? })
     }
@@ -41,7 +41,8 @@ impl StreamName {
         Self { stream, number: Number::None }
     }
 
-    /// The name of a stream about which the driver could not be asked. [`Self::is`] returns false for every stream.
+    /// The name of a stream, if the driver or a library could not tell which stream it is. [`Self::is`] returns false
+    /// for every stream.
     pub(crate) const fn unasked(stream: Stream) -> Self {
         Self { stream, number: Number::Unasked }
     }
@@ -52,8 +53,7 @@ impl StreamName {
     }
 
     /// Whether this name means `other`: both have the same handle and, if this name has a number, the same number.
-    /// False if that cannot be told: the driver could not be asked for the name, or the stream entered or left a
-    /// capture since.
+    /// False if that cannot be told: the name is [`Self::unasked`], or the stream entered or left a capture since.
     pub(crate) fn is(self, driver: &Handle, other: Alive<'_>) -> Result<bool> {
         Ok(self.stream == other.stream()
             && match self.number {

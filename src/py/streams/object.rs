@@ -33,8 +33,8 @@ pub(crate) fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
     }
 }
 
-/// The object's handle, read in the way that was found for its type. `None` if no way was found, or if the attribute
-/// that was found cannot be read or is no handle.
+/// The object's handle, read in the way that was found for its type. `None` if no way was found, if the attribute that
+/// was found cannot be read or is no handle, or if the object lacks the method that its type has.
 #[inline]
 pub(super) fn quickly(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let py = object.py();
@@ -55,8 +55,9 @@ pub(super) fn quickly(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     }
 }
 
-/// The error of a failed call of `object`'s `__cuda_stream__`: `error`, which the call raised, or that the attribute is
-/// not callable. `Ok(None)` if the object lacks the method that its type has.
+/// The result for an `object` whose `__cuda_stream__` could not be called or raised `error`. If the attribute is
+/// callable, the result is `error`. If it is not callable, the result is an error that says so. If the object lacks the
+/// attribute that its type has, the result is `Ok(None)`.
 #[cold]
 fn not_called(object: &Bound<'_, PyAny>, error: PyErr) -> PyResult<Option<u64>> {
     match object.getattr_opt(intern!(object.py(), "__cuda_stream__"))? {
@@ -67,7 +68,7 @@ fn not_called(object: &Bound<'_, PyAny>, error: PyErr) -> PyResult<Option<u64>> 
 }
 
 /// The handle of a stream object from a release older than the protocol: PyTorch before 2.10, CuPy before 14, Warp
-/// before 1.13, Numba before numba-cuda 0.21. `None` for any other object.
+/// before 1.13, Numba before numba-cuda 0.21. `None` if the object's type belongs to no such library.
 pub(super) fn older(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let py = object.py();
     if object.is_instance_of::<PyType>() {
@@ -173,8 +174,8 @@ fn kind_of(object: &Bound<'_, PyAny>) -> PyResult<Rc<StreamKind>> {
 }
 
 /// What keeps the stream of `object` alive: `object` itself, the stream object that it wraps, or [`Keeper::Always`] if
-/// its library never destroys the stream. `None` if `object` wraps a foreign handle, or raises an ordinary exception
-/// when asked.
+/// its library never destroys the stream. `None` if `object` only wraps a handle, or raises an ordinary exception when
+/// asked.
 pub(super) fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     let py = object.py();
     let keeper = || {
@@ -266,7 +267,7 @@ fn place(kind: &Bound<'_, PyType>) -> PyResult<Hint> {
     if let Some(id) = ObjectQuestion::attribute(kind, intern!(py, "stream_id"))? {
         return Ok(if id.is_native() { Hint::Id(id) } else { Hint::Attribute });
     }
-    // These types wrap handles: PyTorch's and CuPy's, and cuda.bindings' for every stream (13.5).
+    // These types only wrap handles: `ExternalStream` of PyTorch and CuPy, and cuda.bindings' stream types (13.5).
     let name = kind.name()?;
     if ["ExternalStream", "CUstream", "cudaStream_t"].iter().any(|one| name == *one) {
         return Ok(Hint::TypeName);

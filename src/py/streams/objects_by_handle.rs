@@ -28,7 +28,7 @@ pub(super) fn with_object<R>(
     call()
 }
 
-/// The stream object whose `handle` an outer call on this thread has passed to a producer; `None` if none has.
+/// The stream object for `handle`, if a [`with_object`] that runs on this thread now was given one.
 pub(super) fn object_of(py: Python<'_>, handle: u64) -> Option<Bound<'_, PyAny>> {
     let of =
         |(known, object): &(u64, Py<PyAny>)| (*known == handle).then(|| object.bind(py).clone());

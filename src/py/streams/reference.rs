@@ -6,9 +6,9 @@
 //!   cuda.core's can, the bridge asks it at each use.
 //! - PyTorch never destroys the streams of its pools ([`super::pools`]); JAX never destroys the streams it names.
 //! - CuPy's current stream is an object that keeps its stream. CuPy's arrays do not: their dict names the stream that
-//!   is current when it is read, against "Lifetime management", "Streams".
-//! - Any other exporter of a CAI dict keeps the stream that its dict names, as the specification requires. The bridge
-//!   asks the exporter at each use, even if the stream has another keeper: the exporter may have moved.
+//!   is current when it is read. The specification forbids that ("Lifetime management", "Streams").
+//! - Any other exporter of a CAI dict keeps the stream that its dict names, as the specification requires. If the dict
+//!   may name another stream later, the bridge asks the exporter again, even if the first stream has another keeper.
 //! - The legacy default stream stands in for any blocking stream. An event there follows all earlier work on every
 //!   blocking stream of the context, even on destroyed streams (H200, driver 580, 2026-11).
 #![allow(unsafe_code)]
@@ -32,8 +32,8 @@ use crate::stream::{Alive, Ready, Stream};
 /// A stream, the GPU and context that it belongs to, and what keeps it alive.
 #[derive(Debug)]
 pub(crate) struct StreamRef {
-    /// Includes the driver's number of the stream if an object that can be closed keeps the stream, alone or beside an
-    /// exporter.
+    /// Made by [`StreamName::of`] if an object that can be closed keeps the stream, alone or beside an exporter. Else
+    /// the name has no number.
     name: StreamName,
     place: Place,
     /// The number of the stream's context (`cuCtxGetId`). 0 for a default stream, and where the driver does not number
@@ -147,8 +147,8 @@ impl StreamRef {
         is_it && matches!(self.keeper, Keeper::Always) && self.place == place
     }
 
-    /// Whether the stream's keeper is an object that can be closed, or an exporter whose dict may name another stream
-    /// later.
+    /// Whether a keeper of the stream, alone or beside another, is an object that can be closed, or an exporter whose
+    /// dict may name another stream later.
     pub(crate) fn may_change(&self) -> bool {
         let closes = |keeper: &Keeper| matches!(keeper, Keeper::Object(_));
         match &self.keeper {
@@ -166,8 +166,9 @@ impl StreamRef {
 
     /// Whether the stream's keeper still names the stream: the exporter's dict if there is an exporter, else a stream
     /// object that can be closed. True for other keepers. A stream object that cannot be asked counts as closed; an
-    /// exporter that cannot be asked counts as unchanged. If the stream object names the stream and the stream's
-    /// context is destroyed, the answer is yes, since all work of the stream has ended.
+    /// exporter that cannot be asked counts as unchanged. If the exporter is not the only keeper, the answer is whether
+    /// [`Self::also`] finds no stream. If the stream object names the stream and the stream's context is destroyed, the
+    /// answer is yes, since all work of the stream has ended.
     pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
         match &self.keeper {
             Keeper::Exporter(exporter) if exporter.1.is_some() => {
@@ -204,9 +205,8 @@ impl StreamRef {
         other.is_at(self.stream(), self.place) && !both_stand_in
     }
 
-    /// Checks that the stream is alive, and returns the proof; `None` if it may not be. If nothing but an exporter
-    /// keeps the stream any more, the proof is for the stream that the exporter's dict names now; `None` if the dict
-    /// names none.
+    /// The proof that the stream is alive, as [`Self::now`] finds; `None` if that is not [`Ready::On`] a stream. The
+    /// proof may be for another stream: the stream that the exporter's dict names now.
     #[inline(always)]
     pub(crate) fn confirm(
         &self,
@@ -220,8 +220,8 @@ impl StreamRef {
     }
 
     /// The stream that the exporter's dict names now, if it is another stream than the first and its context is not
-    /// destroyed. Only if something besides the exporter keeps the first one: else [`Self::confirm`] already returns
-    /// the new stream.
+    /// destroyed. For [`Ready::Unsaid`] this is the legacy default stream. `None` if the exporter is the only keeper:
+    /// then [`Self::confirm`] returns the new stream.
     pub(crate) fn also(
         &self,
         py: Python<'_>,
@@ -232,7 +232,8 @@ impl StreamRef {
             _ => return Ok(None),
         };
         let now = exporter.ask(py, self.stream())?.and_then(Ready::stream);
-        // Compared by the handle that this thread uses: another thread's per-thread stream has the legacy handle here.
+        // Compared by driver handle. On this thread, another thread's per-thread stream counts as the legacy default
+        // stream.
         let before = alive_by(exporter, self.stream(), self.place).native();
         let other = now
             .map(|stream| alive_by(exporter, stream, self.place))
@@ -241,8 +242,10 @@ impl StreamRef {
         Ok(other.filter(|_| lives))
     }
 
-    /// The stream's state: alive, or what the exporter's dict names now. `None` if nothing keeps the stream any more,
-    /// or its context is destroyed.
+    /// What the stream is now: [`Ready::On`] this stream if a keeper other than an exporter shows that it is alive, or
+    /// if this is a stand-in. Else what the exporter's dict says now, which may be another stream or none. `None` if
+    /// there is no exporter or it cannot tell, if the stream object now has another stream with the same handle, or if
+    /// the stream's context is destroyed.
     #[inline(always)]
     pub(crate) fn now(
         &self,
@@ -281,7 +284,7 @@ impl StreamRef {
         };
         if let (None, Some(exporter)) = (stream, exporter) {
             let now = exporter.ask(py, self.stream())?;
-            // If the first stream was a default stream, nothing has checked yet that its context exists.
+            // The first handle after a default stream: nothing has checked yet that the handle's context exists.
             let is_first = matches!(now, Some(Ready::On(Stream::Handle(_))))
                 && !matches!(self.stream(), Stream::Handle(_));
             if is_first && !goes_on(life_at(driver, self.place), exporter.life)? {
@@ -301,15 +304,15 @@ impl StreamRef {
         Ok(if differs { None } else { Some(Ready::On(alive)) })
     }
 
-    /// Whether the stream's context still exists, rather than a later one at the same address. False if the driver
-    /// returns an error. Always true of a default stream, which every context has.
+    /// Whether the stream's context still exists. Where the driver numbers contexts, a later one at the same address
+    /// does not count. False if the driver returns an error. Always true of a default stream, which every context has.
     pub(crate) fn is_of_this_life(&self, driver: &Handle) -> bool {
         life(driver, self.stream(), self.place).is_ok_and(|life| life == self.life)
     }
 
-    /// For a stream for which [`Self::confirm`] returned `None`: whether the object that kept the stream was asked and
-    /// no longer names it, while its context is not destroyed. Such a stream may be destroyed, or still have work
-    /// pending.
+    /// For a stream for which [`Self::confirm`] returned `None`: whether its only keeper, an exporter or an object that
+    /// can be closed, was asked and did not confirm the stream, while the stream's context is not destroyed. Such a
+    /// stream may be destroyed, or still have work pending. False for a default stream.
     pub(crate) fn is_dropped(&self, py: Python<'_>, driver: &Handle) -> bool {
         let asked = match &self.keeper {
             Keeper::Exporter(exporter) => exporter.1.is_none(),
@@ -319,7 +322,8 @@ impl StreamRef {
         is_asked && matches!(self.stream(), Stream::Handle(_)) && self.is_of_this_life(driver)
     }
 
-    /// Whether the object that keeps the stream is garbage that the collector is clearing.
+    /// Whether the exporter that keeps the stream, or without an exporter the stream object, is garbage that the
+    /// collector is clearing.
     pub(crate) fn is_of_garbage(&self, py: Python<'_>) -> bool {
         match &self.keeper {
             Keeper::Owner(voucher) | Keeper::Object(voucher) => voucher.object(py).is_none(),
@@ -339,8 +343,8 @@ impl StreamRef {
     }
 }
 
-/// The stream `stream` at `place`, which the dict of `exporter` has just named. The caller has checked that its context
-/// is not destroyed.
+/// The stream `stream` at `place`, which the dict of `exporter` names. The caller uses a stream with a handle only if
+/// the stream's context is not destroyed.
 pub(super) const fn alive_by(_exporter: &Exporter, stream: Stream, place: Place) -> Alive<'_> {
     // SAFETY: the result borrows the exporter, and the exporter keeps alive the stream that its dict names (CUDA Array
     // Interface, "Lifetime management", "Streams").

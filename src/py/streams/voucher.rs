@@ -1,4 +1,4 @@
-//! Objects that keep a stream alive, or know whether it is alive, as long as they exist.
+//! Held objects that keep a stream alive, or know whether it is alive.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -39,7 +39,7 @@ impl Voucher {
         Ok(Self { object: object.clone().unbind(), weak: weak.map(Bound::unbind), came_back })
     }
 
-    /// The object, unless it is garbage that the collector is clearing.
+    /// The object, unless its weak reference or its `__del__` shows that it is garbage.
     pub(super) fn object<'a, 'py>(&'a self, py: Python<'py>) -> Option<&'a Bound<'py, PyAny>> {
         let object = self.object.bind(py);
         let found = self.weak.as_ref().is_some_and(|weak| weak.bind(py).upgrade().is_none());
@@ -47,8 +47,8 @@ impl Voucher {
         (!found && !finalized).then_some(object)
     }
 
-    /// Calls `ask` on the object. `None` if the object is being collected, if it raises an ordinary exception, or if
-    /// [`is_unasked`].
+    /// What `ask` returns for the object. `None` also if the object is garbage, if `ask` raises an ordinary exception,
+    /// or inside [`unasked`].
     pub(super) fn ask<R>(
         &self,
         py: Python<'_>,
@@ -63,7 +63,7 @@ impl Voucher {
         Self { object: self.object.clone_ref(py), weak, came_back: self.came_back }
     }
 
-    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
+    /// Visits the held object, for the garbage collector (`tp_traverse`).
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.object)
     }

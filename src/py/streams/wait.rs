@@ -16,11 +16,12 @@ use crate::stream::Alive;
 pub(crate) enum WaitReason {
     /// The array's dict names no stream.
     SilentDict,
-    /// The stream that the array is ready on may be destroyed.
+    /// The stream that the array is ready on may be destroyed, or at the end the producer's or an upstream stream.
     StreamGone,
     /// The garbage collector is about to end the memory's owner, and the owner's stream is unknown.
     OwnerCollected,
-    /// Nothing keeps the consumer's stream alive at the end, or, for a copy, the copy's own stream.
+    /// At the end, nothing keeps the consumer's stream alive; or the stream on which a copy's memory is freed is not
+    /// known to be alive.
     ConsumerUnknown,
     /// The consumer may read the memory on the CPU.
     HostReader,

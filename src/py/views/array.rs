@@ -6,8 +6,8 @@ use super::{BaseView, Room, cai, dlpack};
 use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::CallSpan;
 
-/// An array of an extension module's, which speaks both protocols: DLPack, with the exchange API, and the CUDA Array
-/// Interface, version 3. It is ready on the stream where it was computed.
+/// An array that an extension module returns. It speaks both protocols: DLPack, with the exchange API, and the CUDA
+/// Array Interface, version 3.
 #[pyclass(frozen, extends = BaseView, module = "cai_bridge", name = "Array")]
 #[derive(Debug, Default)]
 pub(crate) struct ArrayView {
@@ -16,7 +16,7 @@ pub(crate) struct ArrayView {
 
 #[pymethods]
 impl ArrayView {
-    /// The dict of the CUDA Array Interface, like that of a `CaiView`.
+    /// The dict of the CUDA Array Interface, like that of a `CaiView`. `BufferError` if the array was released.
     #[getter]
     fn __cuda_array_interface__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
         let (py, view, span) = (slf.py(), slf.as_super().get(), CallSpan::begin());

@@ -49,7 +49,7 @@ impl CaiView {
     }
 }
 
-/// The dict of `view`, for a reader.
+/// Makes the array of `view` ready for a reader of the dict, by [`reader::ready`], and returns the dict.
 pub(super) fn dict<'py>(
     py: Python<'py>,
     view: &BaseView,

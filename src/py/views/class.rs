@@ -21,7 +21,7 @@ impl BaseView {
         entry(py, || PyTuple::new(py, self.array.cai_shape().as_slice()))
     }
 
-    /// The strides, in bytes, one for each dimension.
+    /// The strides, in bytes, one for each dimension. Refused for elements of no whole number of bytes.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
@@ -31,7 +31,7 @@ impl BaseView {
     }
 
     /// The element type as a typestr of NumPy's array interface; bfloat16 is ``<V2``, 8-bit
-    /// floats ``|V1``.
+    /// floats ``|V1``. Refused for a type that only DLPack has.
     #[getter]
     fn typestr<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
@@ -44,13 +44,14 @@ impl BaseView {
     }
 
     /// The element type as a ``numpy.dtype``: for bfloat16 and 8-bit floats that of ``ml_dtypes`` if that
-    /// package is installed, else a void type of their size.
+    /// package is installed and has it, else a void type of their size. Refused for a type that only
+    /// DLPack has.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || self.numpys_dtype(py))
     }
 
-    /// The size of an item, in bytes.
+    /// The size of an item, in bytes. Refused for elements of no whole number of bytes.
     #[getter]
     fn itemsize<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
@@ -90,7 +91,7 @@ impl BaseView {
         entry(py, || Ok(self.array.nbytes()))
     }
 
-    /// The address of the first item; 0 if there is none.
+    /// The address of the first item; 0 for an array without items.
     #[getter]
     fn ptr<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
@@ -118,7 +119,8 @@ impl BaseView {
         })
     }
 
-    /// The parts that an array is made of: address, bytes, device, shape, dtype, and strides if not C-contiguous.
+    /// The parts from which a library makes an array: address, size in bytes, the device's number, shape, dtype, and
+    /// strides or None if C-contiguous. Asking for them counts as a read.
     fn _fields<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
             let ArrayParts { ptr, nbytes, device, shape, dtype, strides } = self.parts(py)?;
@@ -126,7 +128,8 @@ impl BaseView {
         })
     }
 
-    /// The element type as `from_cai` takes it by ``dtype=``; None if DLPack cannot express it.
+    /// The element type as `from_cai` takes it by ``dtype=``; None for a type that only CAI has. Refused for a type
+    /// that only DLPack has.
     #[getter]
     fn _dtype_name<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
@@ -151,21 +154,22 @@ impl BaseView {
         entry(py, || Ok(self.told().to_cai(Thread::current())))
     }
 
-    /// The producer that the view keeps alive; None after `release`.
+    /// The producer's object, which the view keeps alive. None after `release`, and for memory that came as a
+    /// managed tensor without an object.
     #[getter]
     fn owner<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || Ok(self.with_memory(|held| held.object(py)).ok().flatten()))
     }
 
-    /// Makes the host wait for the pending work on the array, and for nothing else.
+    /// Makes the host wait for the pending work on the array.
     ///
     /// Call it before code that takes an address and knows no stream, such as MPI, UCX and file
     /// libraries. Call it for memory that the code reads and for memory that it writes. From then on
     /// ``stream`` and the dict's ``stream`` are None, so a reader of the dict does not wait for later
-    /// work. Another ``wait()`` and later hand-overs wait for the work that is queued on the array's
-    /// stream by then. Other threads run meanwhile, and graph captures of other streams continue.
+    /// work. Another ``wait()`` and later hand-overs by DLPack wait for the work that is queued on the
+    /// array's stream by then. Other threads run meanwhile, and graph captures of other streams continue.
     ///
-    /// The host waits by an event on the array's stream. If nothing keeps that stream alive, as with a
+    /// The host waits for the array's stream and no other. If nothing keeps that stream alive, as with a
     /// bare handle, the host waits for all work on the device, with a warning in the log: pass the stream
     /// object.
     ///
@@ -231,7 +235,8 @@ impl BaseView {
     ) -> Answer<'py> {
         let (py, _) = (kind.py(), traceback);
         act(py, || match self.give_back(py, None, EndedBy::With) {
-            // Do not replace the exception of the `with` block by this error. The end is tried again later.
+            // Only an interrupt replaces the exception of the `with` block. Report any other error as unraisable: the
+            // end is tried again later.
             Err(error) if !value.is_none() => {
                 let error = raised(py, error);
                 if is_interrupt(py, &error) {
@@ -270,9 +275,9 @@ impl BaseView {
         visited.flatten().unwrap_or(Ok(()))
     }
 
-    /// Runs when the garbage collector has found the view. Makes the streams wait that must wait at the
-    /// end now, while the producer still works: the collector clears garbage in any order. If that fails,
-    /// the end itself tries again.
+    /// Runs when the garbage collector has found the view. If only a Python object keeps the memory, makes
+    /// the end's waits now, while that object still works: the collector clears garbage in any order. If
+    /// that fails, the end itself tries again.
     fn __del__<'py>(&self, py: Python<'py>) -> Answer<'py> {
         act(py, || answered(py, self.order_for_collector(py)).map(drop))
     }

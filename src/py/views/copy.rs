@@ -1,10 +1,11 @@
 //! `DLPackView.__dlpack__` with a copy.
 //!
-//! A copy on a GPU is made on the consumer's stream if that stream is on the GPU ([`queues`]), after the work on the
-//! stream that the array is ready on. Its memory is allocated on the stream of the copy, and freed there if something
-//! keeps that stream ([`copy_held`]). A copy in host memory is made on the stream that the array is ready on, and the
-//! host waits: a consumer on the CPU has no stream (Python array API 2025.12, ``array.__dlpack__``).
-//! [`super::export_request`] decides between the two. Copies in a graph capture are refused here.
+//! [`queues`] chooses the stream on which a copy on a GPU is made: the consumer's, if that is on the GPU. The copy's
+//! stream first waits until the array is ready. The copy's memory is allocated on the copy's stream, and freed there if
+//! something keeps that stream ([`copy_held`]). A copy in host memory is made on the stream that the array is ready on,
+//! and the host waits: a consumer on the CPU has no stream (Python array API 2025.12, ``array.__dlpack__``).
+//! [`super::export_request`] decides between a GPU and the host. A copy is refused while one of its streams is being
+//! captured.
 
 use std::sync::Arc;
 
@@ -44,9 +45,10 @@ fn connect(door: Purpose, driver: &Handle, from: Alive<'_>, to: Alive<'_>) -> Re
 }
 
 /// Chooses the stream on which a copy for the GPU at `at` is made, and the stream that must wait for the copy. If the
-/// consumer's stream is on that GPU, the copy is made on it. Else it is made on the legacy default stream there, and
-/// the consumer's stream waits. Without a consumer's stream (-1) it is made on the producer's stream if that is on the
-/// GPU, else on the legacy default stream, and no stream waits.
+/// consumer's stream `asked` is on that GPU, the copy is made on `asked`. Otherwise the copy is made on the GPU's
+/// legacy default stream, and `asked` waits. If the consumer declined the order (-1), the copy is made on `producers`,
+/// the stream that the array is ready on, if that is on the GPU; otherwise on the GPU's legacy default stream. Then no
+/// stream waits.
 fn queues<'a>(
     view: &BaseView,
     at: Place,
@@ -71,8 +73,8 @@ fn queues<'a>(
     }
 }
 
-/// Keeps the context of `stream` alive, unless it is a primary context, which the driver keeps. Another context is kept
-/// by its owner, and the owner by the producer, which the result holds.
+/// Returns what keeps the context of `stream` alive; `None` for a primary context, which the driver keeps. For another
+/// context the result holds the producer, which is taken to keep its context alive.
 fn context_holder(
     py: Python<'_>,
     view: &BaseView,
@@ -127,7 +129,7 @@ pub(super) fn to_gpu<'py>(
     });
     let (mut buffer, source) = read(py, source, queued, made)?;
     let ptr = buffer.ptr();
-    // To the producer, the copy is a consumer whose work is queued: it reads the memory.
+    // The copy reads the producer's memory on `on`, so make the producer's stream wait for `on`, as at an end.
     let settled = match ptr {
         0 => Ok(Settlement::Done),
         _ => held.settle_for(py, on),
@@ -140,7 +142,7 @@ pub(super) fn to_gpu<'py>(
     }
     span.copied(&view.array, ptr, on, false);
     if let Some(held) = copied.memory_mut() {
-        // With -1 the consumer's stream is unknown, so treat the consumer as one that named no stream.
+        // With -1 the consumer may use the copy on any stream, so record a consumer that named no stream.
         let consumer = if given.is_some() { argument } else { &StreamArgument::UNSPECIFIED };
         copy_is_for(py, held, consumer, at)?;
     }
@@ -162,8 +164,9 @@ pub(crate) fn capsule_of_copy<'py>(
     capsule_of(py, array, false, versioned, Keep(copied))
 }
 
-/// Holds the array while the copy reads it on the stream `on`. `kept` is the caller's record of that stream, if there
-/// is one. When this is dropped, the producer's stream waits for `on`, unless the caller has settled that before.
+/// Holds the array while a copy reads it on the stream `on`. Dropping the result makes the producer's stream wait for
+/// `on`; [`MemoryGuard::settled`] ends the result without a wait. `kept` says what keeps `on` alive; if it is `None`,
+/// that is looked up.
 fn reading(
     py: Python<'_>,
     view: &BaseView,
@@ -175,8 +178,8 @@ fn reading(
     Ok(MemoryGuard::new(held))
 }
 
-/// Unwraps the result of a copy. If a part of the copy was `queued` before it failed, dropping `source` makes the
-/// producer's stream wait for that part.
+/// Unwraps the result of a copy from `source`. If the copy failed, `source` ends here: if parts of the copy may be
+/// `queued`, the producer's stream waits for them, else no stream waits.
 fn read<T>(
     py: Python<'_>,
     source: MemoryGuard,
@@ -214,7 +217,7 @@ pub(crate) fn copy_held(
     if let Some(other) = kept {
         let legacy = Alive::legacy(at);
         if let Err(error) = detach(py, || connect(Purpose::give_back(DOOR), driver, on, legacy)) {
-            // Without that wait the bridge does not know when it may free the memory, so leak it.
+            // The legacy default stream does not wait for the copy, so freeing the memory there is unsafe: leak it.
             std::mem::forget(copied);
             return Err(error.into());
         }
@@ -223,14 +226,14 @@ pub(crate) fn copy_held(
     Ok(copied)
 }
 
-/// Hands the copy in `held` to the consumer that `argument` names.
+/// Records, in the holder `held` of a copy, the consumer that passed `argument`. No stream waits here.
 pub(crate) fn copy_is_for(
     py: Python<'_>,
     held: &mut HeldMemory,
     argument: &StreamArgument<'_, '_>,
     at: Place,
 ) -> PyResult<()> {
-    // A copy's consumer may work on another GPU's stream.
+    // The consumer's stream may be on another GPU than the copy, so record the stream's own place.
     let at = match argument.alive(at) {
         Some(stream) => order::place_of(held.driver.get()?, stream)?,
         None => at,
@@ -240,7 +243,8 @@ pub(crate) fn copy_is_for(
     Ok(())
 }
 
-/// Copies to host memory. `copy` makes the copy on a given stream, like [`buffer::on_host`].
+/// Copies the array to host memory, and returns the copy's address and memory; 0 and `None` for an array without
+/// elements. `copy` makes the copy on the given stream and returns once it is done, like [`buffer::on_host`].
 fn copied_to_host(
     py: Python<'_>,
     view: &BaseView,
@@ -277,7 +281,7 @@ pub(super) fn to_host<'py>(
     capsule_of(py, &array, true, versioned, Box::new(memory))
 }
 
-/// A copy as a NumPy array that owns its memory.
+/// Copies the array into a new NumPy array, which owns its memory. The copy is done when this returns.
 #[pyfunction]
 pub(crate) fn _to_numpy<'py>(view: &Bound<'py, BaseView>) -> Answer<'py> {
     let (py, view) = (view.py(), view.get());

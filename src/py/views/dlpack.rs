@@ -42,8 +42,8 @@ impl DLPackView {
     /// A capsule with the array, or with a copy of it, usable on the consumer's stream.
     ///
     /// The consumer's stream waits for the producer's by an event. The host waits until a copy in host
-    /// memory is complete. Without `stream` it also waits until pinned or managed memory is ready: NumPy
-    /// names no stream and reads on the CPU.
+    /// memory is complete. Without `stream` and another device it also waits until pinned or managed
+    /// memory is ready: NumPy names no stream and reads on the CPU.
     ///
     /// Parameters
     /// ----------
@@ -55,14 +55,15 @@ impl DLPackView {
     ///     The newest DLPack version that the consumer knows. From (1, 0) on the capsule is versioned, and
     ///     a flag marks a copy.
     /// dl_device : tuple of (int, int), optional
-    ///     The device for the consumer. None or the array's own device: the array as it is. ``(2, id)``,
-    ///     another GPU: a copy there. Managed and pinned memory is not copied, since every GPU reaches
-    ///     it. ``(1, 0)``, the CPU: a copy in host memory. With ``copy=False``, managed or pinned memory
-    ///     is exported as it is, once the host has waited; other memory is refused.
+    ///     The device for the consumer. None or the array's own device: the array as it is, or with
+    ///     ``copy=True`` a copy. ``(2, id)``, another GPU: a copy there. Managed and pinned memory is
+    ///     copied there only with ``copy=True``, since every GPU reaches it. ``(1, 0)``, the CPU: a copy
+    ///     in host memory. With ``copy=False``, managed or pinned memory is exported to the CPU as it is,
+    ///     once the host has waited; other memory is refused.
     /// copy : bool, optional
-    ///     None copies only if the array is not on that device, True always, False never. Without
-    ///     `dl_device` a copy of managed or pinned memory is on its GPU if `stream` is named, else on the
-    ///     CPU: a reader on the CPU names no stream.
+    ///     None copies only if `dl_device` needs a copy, True always, False never. Without another device
+    ///     in `dl_device`, a copy of managed or pinned memory is on its GPU if `stream` is named, else on
+    ///     the CPU: a reader on the CPU names no stream.
     ///
     /// Returns
     /// -------
@@ -82,8 +83,9 @@ impl DLPackView {
     ///
     /// Notes
     /// -----
-    /// A copy on a GPU is queued on the consumer's stream. With -1, the copy is queued on the producer's
-    /// stream. The copy's memory is freed in the order of that stream. If the consumer passed a bare handle
+    /// A copy on a GPU is queued on the consumer's stream, or with -1 on the array's stream, if that stream
+    /// is on the GPU; otherwise on the GPU's legacy default stream. The copy's memory is freed on the copy's
+    /// stream, or on the legacy default stream after the copy. If the consumer passed a bare handle
     /// of a non-blocking stream that nothing keeps alive, the host waits when the consumer releases the
     /// copy, and the bridge warns: pass the stream object.
     ///
@@ -176,7 +178,7 @@ fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
     if let Some((major, minor)) = argument::pair::<i64, i64>(max_version)? {
         return if major < 0 || minor < 0 { Err(refused()) } else { Ok(major >= 1) };
     }
-    // A version number may be an integer of any size.
+    // A version number may be too large for an `i64`.
     let is_int = |item: Bound<'_, PyAny>| item.is_exact_instance_of::<PyInt>();
     match max_version.cast::<PyTuple>() {
         Ok(pair) if pair.len() == 2 && pair.iter().all(is_int) => {
@@ -190,8 +192,8 @@ fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
 /// The exchange API's name in the log.
 const EXCHANGE: &str = "exchange API";
 
-/// Exports through the exchange API, which names no stream. The array is ready on the legacy default stream, which
-/// [`Exchange::work_stream`] names.
+/// Exports through the exchange API, where the consumer names no stream. Makes the array ready on the legacy default
+/// stream, which [`Exchange::work_stream`] returns.
 fn export(py: Python<'_>, view: &BaseView) -> PyResult<Managed<DLManagedTensorVersioned>> {
     let mut guard = MemoryGuard::new(view.share_for_hand_over(py)?);
     if let Some(held) = guard.memory_mut() {
@@ -223,7 +225,8 @@ fn borrow<'a>(py: Python<'_>, view: &'a BaseView) -> PyResult<&'a Descriptor> {
     Ok(&view.array)
 }
 
-/// Only `DLPackView` and `ArrayView` have this table, so consumers call it only with instances of these classes.
+/// The exchange API of views. Only `DLPackView` and `ArrayView` have its table, so consumers call it only with their
+/// instances.
 impl Exchange for BaseView {
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
         let span = CallSpan::begin();
@@ -253,7 +256,8 @@ impl Exchange for BaseView {
         let managed = Some(ImportedDlpack::Versioned(managed));
         let mut source = HeldMemory::array(py.None(), managed, driver, By::ExchangeApi);
         source.set_place(place);
-        // By the function's contract it must not synchronise, and the caller works on `work_stream`.
+        // The exchange API forbids this function to synchronise. The caller works on `work_stream`, the legacy default
+        // stream.
         source.ready = Ready::On(Stream::Legacy);
         source.array = array;
         source.adopt_producer_side(py, context);

@@ -29,14 +29,14 @@ const CAPTURED: Uncaptured = Uncaptured {
     got: "memory that the CPU reaches too, whose producer's stream is being captured, for a consumer without a stream",
 };
 
-/// What a consumer asks for, besides the device and a copy.
+/// How to make a capsule, once an [`super::export_request::ExportRequest`] says what memory it gets.
 #[derive(Debug)]
 pub(super) struct CapsuleRequest<'a, 'py> {
     /// The consumer's stream.
     pub(super) argument: &'a StreamArgument<'a, 'py>,
     /// Whether the consumer takes a versioned capsule.
     pub(super) versioned: bool,
-    /// Whether the consumer is on the CPU, and gets the memory as the host's own.
+    /// Whether a capsule of the array's own memory names the CPU as its device. Copies do not use this.
     pub(super) on_host: bool,
 }
 
@@ -56,8 +56,8 @@ pub(super) fn place(view: &BaseView, ordinal: i32) -> Result<Place> {
     }
 }
 
-/// Makes the host wait until the array is ready. A consumer that names no stream may read it on the CPU, as NumPy reads
-/// pinned and managed memory.
+/// Makes the host wait until the array is ready, for a consumer that may read it on the CPU. NumPy reads pinned and
+/// managed memory there.
 pub(super) fn wait_for_host(py: Python<'_>, view: &BaseView) -> PyResult<()> {
     let held = view.share_for_hand_over(py)?;
     let ready = ready_streams(py, DOOR, &held)?;

@@ -1,10 +1,13 @@
-//! Decides what a consumer gets that calls `DLPackView.__dlpack__` with `dl_device` and `copy`. Calls no driver.
+//! Decides what `DLPackView.__dlpack__` gives its consumer, by `dl_device` and `copy`. Calls no driver.
 //!
 //! Every GPU and the CPU can access managed and pinned memory. A consumer on a GPU gets it without a copy, unless it
-//! asks for one; a consumer that asks for the CPU gets a copy, unless `copy=False`. With `copy=True` and no
-//! `dl_device`, the copy is on the memory's GPU if the consumer names a stream, else on the host: only readers on the
-//! CPU name no stream. Refused: devices other than GPUs and the host, copies in pinned or managed memory, and
-//! `copy=False` if only a copy would do (Python array API 2025.12, ``array.__dlpack__``).
+//! asks for one; a consumer that asks for the CPU gets a copy, unless `copy=False`. With `copy=True` and no other
+//! device in `dl_device`, the copy is on the memory's GPU if the consumer passes `stream`, else on the host: a reader
+//! on the CPU passes none.
+//!
+//! With `copy=True` and no other device in `dl_device`, a copy of device memory is on the same GPU. Refused: devices
+//! other than GPUs, the host and the array's own, and `copy=False` if only a copy would do (Python array API 2025.12,
+//! ``array.__dlpack__``).
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -36,8 +39,8 @@ pub(super) enum CopyTarget {
     Host,
 }
 
-/// Decides how to serve a consumer's request for an array on `own`, which belongs to the GPU `ordinal`. `names` says
-/// whether the consumer names its stream.
+/// Decides how to serve a consumer's request for an array on the device `own`, in memory of the GPU `ordinal`. `names`
+/// says whether the consumer passes `stream`, be it -1.
 pub(super) fn export_request(
     own: Device,
     ordinal: i32,
@@ -74,8 +77,8 @@ pub(super) fn export_request(
     })
 }
 
-/// The device that a consumer asks for; `None` if `given` is no pair of integers. The kind may be a member of an `Enum`
-/// (Python array API 2025.12, ``dl_device``).
+/// Reads `dl_device` as a pair of integers; `None` if `given` is no such pair. An item may be a member of an `Enum`,
+/// whose value is then used (Python array API 2025.12, ``dl_device``).
 fn pair_of(given: &Bound<'_, PyAny>) -> PyResult<Option<(i64, i64)>> {
     if let Some(pair) = argument::pair(given)? {
         return Ok(Some(pair));

@@ -25,12 +25,13 @@ use crate::stream::{Alive, Elided};
 #[derive(Debug, Clone)]
 pub(in crate::py::lease) struct EndContext {
     pub(in crate::py::lease) driver: Handle,
-    /// Whether the memory was given to one call, as an argument.
+    /// Whether the end counts as the end of a call's argument: the producer's next work, after the call, may be on
+    /// another stream.
     pub(in crate::py::lease) in_call: bool,
     /// Whether only a Python object keeps the memory, and no managed tensor. The garbage collector may clear that
     /// object.
     pub(in crate::py::lease) by_object: bool,
-    /// Whether the garbage collector found the holder.
+    /// Whether the garbage collector found the view that has the holder.
     pub(in crate::py::lease) collected: bool,
 }
 
@@ -47,8 +48,8 @@ pub(in crate::py::lease) struct UnsettledEnd<'a> {
 
 impl UnsettledEnd<'_> {
     /// Makes the orders, for the consumer and for the other user. If they fail and the consumer named no stream, adds
-    /// the libraries' current streams to `found`: a later try must wait for them too, and another thread has other
-    /// current streams.
+    /// the libraries' current streams to `found`. A later try must wait for them too, and may run on another thread,
+    /// where the current streams are others. After an interrupt, adds at most the streams that were found before it.
     pub(in crate::py::lease) fn settle(
         self,
         py: Python<'_>,
@@ -63,7 +64,7 @@ impl UnsettledEnd<'_> {
     }
 }
 
-/// Runs `settle` in the process that owns the memory. A forked child gives nothing back.
+/// Runs `settle` if this is `process`, which owns the memory. In a forked child runs nothing and returns `Done`.
 pub(super) fn in_own_process(
     process: Process,
     settle: impl FnOnce() -> Result<Settlement<Vec<Mark>>, Failure<PyErr>>,
@@ -210,8 +211,9 @@ fn pair<'a>(
     Ok(consumer.confirm(py, &end.driver)?.map(|from| (from, to)))
 }
 
-/// Whether the garbage collector is clearing the memory's owner as well. The object that keeps the producer's stream
-/// tells, or the producer whose dict named no stream. Without either it is enough that the collector found the holder.
+/// Whether the garbage collector is clearing the memory's owner as well. If the producer's stream is known, the object
+/// that keeps that stream decides; else the producer, if its dict named no stream. Without either it is enough that the
+/// collector found the view.
 fn is_of_garbage(py: Python<'_>, end: &EndContext, producer_side: &ProducerSide) -> bool {
     match (&producer_side.stream, &producer_side.unnamed) {
         (Some(producer), _) => producer.is_of_garbage(py),
@@ -238,7 +240,8 @@ impl HeldMemory {
     }
 
     /// Whether it is clear that the end needs no order, from what is recorded and, at most,
-    /// [`current::are_all_on_legacy`].
+    /// [`current::are_all_on_legacy`]. If so, also reports that no order was made. Never clear for a copy, or in a
+    /// forked child.
     #[inline(always)]
     pub(in crate::py::lease) fn is_done_without_orders(&self, py: Python<'_>) -> bool {
         let is_plain = matches!(self.owner, MemoryOwner::Array(..)) && self.process.is_current();
@@ -286,7 +289,8 @@ impl HeldMemory {
         UnsettledEnd { end, producer_side, consumer_side, user }
     }
 
-    /// Makes the orders of an end, with a further user on the stream `user`. The holder does not end.
+    /// Makes orders as at an end, for the consumer and for a further user on the stream `user`. The holder does not
+    /// end. Fails in a forked child.
     pub(crate) fn settle_for(
         &self,
         py: Python<'_>,
@@ -296,8 +300,8 @@ impl HeldMemory {
         self.unsettled(&self.end(), Some(user)).settle(py, &mut Vec::new())
     }
 
-    /// Makes the orders of the end, for the consumer and, if given, for another user on the stream `user`. If they are
-    /// made, frees the memory of a copy. In a forked child does nothing.
+    /// Makes the orders of the end, for the consumer and, if given, for another user on the stream `user`. If that does
+    /// not fail, frees the memory of a copy. In a forked child does nothing.
     pub(crate) fn settle_with(
         &mut self,
         py: Python<'_>,
@@ -306,7 +310,7 @@ impl HeldMemory {
         in_own_process(self.process, || self.settle_and_free(py, user))
     }
 
-    /// As [`Self::settle_with`], in the process that owns the memory.
+    /// Does the work of [`Self::settle_with`]. Must run in the process that owns the memory.
     fn settle_and_free(
         &mut self,
         py: Python<'_>,

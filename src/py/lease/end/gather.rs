@@ -91,12 +91,12 @@ pub(super) struct Gathered<'a> {
     lost: SmallVec<[(usize, StreamName); 1]>,
     /// Handles of the producer's and upstream streams that no object names any more. Work may still be pending on them.
     pub(super) dropped: SmallVec<[u64; 1]>,
-    /// The program's line that named the consumer's stream, if that stream is lost.
+    /// The program's line that named the consumer's stream, if nothing kept the stream then.
     pub(super) line: Option<&'a warned::Line>,
 }
 
-/// Looks up the state of each stream once: asks the object that keeps the stream, and the driver. Looks up none if no
-/// user is recorded.
+/// Looks up the state of each recorded stream: asks the object that keeps the stream, and the driver. Looks up none if
+/// there is no user. A consumer that has not read the dict yet, or declined the order (-1), is no user.
 pub(super) fn gather<'a>(
     py: Python<'_>,
     driver: &'a Handle,
@@ -223,9 +223,9 @@ impl<'a> Gathered<'a> {
         self.streams.push((Role::User, Found::Lost(name.stream().handle())));
     }
 
-    /// Asks for the streams that libraries work on now. This comes last: no Python code that might drop a stream runs
-    /// after it. A user's lost stream counts as found if a library or another user works on it now. If a library raises
-    /// an interrupt, the libraries' streams found so far go to `found`.
+    /// Returns the streams that libraries work on now. Ask this last: Python code that runs later might drop such a
+    /// stream. A user's lost stream becomes [`Found::Met`] if a library or another user works on it now. If a library
+    /// raises an interrupt, the libraries' streams found so far go to `found`.
     pub(super) fn ask<'py: 'a>(
         &mut self,
         py: Python<'py>,

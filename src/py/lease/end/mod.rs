@@ -1,5 +1,5 @@
-//! Ends held memory: collects the state of the streams, lets [`crate::lease::end_rules`] decide, and carries out the
-//! plan.
+//! Makes the orders of an end: collects the state of the streams, lets [`crate::lease::end_rules`] decide, and carries
+//! out the plan.
 
 mod carry_out;
 mod gather;

@@ -22,13 +22,13 @@ pub(crate) struct Orders {
     producer_side: ProducerSide,
     consumer_side: ConsumerSide,
     found: Vec<KnownStream>,
-    /// Keeps the object alive, as the holder does.
+    /// Keeps the producer's object alive, as the holder does.
     _object: Py<PyAny>,
 }
 
 impl Orders {
-    /// Prepares the orders of the end of `held`. `None` if it is clear that none is needed, or for a copy. `names_user`
-    /// tells that the caller will name another user, for which an order is always needed.
+    /// Prepares the orders of the end of `held`. `None` for a copy, and if it is clear that no order is needed. If
+    /// `names_user`, [`Self::make`] will get a further user, so only a copy gives `None`.
     pub(crate) fn of(held: &mut HeldMemory, py: Python<'_>, names_user: bool) -> Option<Self> {
         held.find_users();
         match &held.owner {
@@ -51,8 +51,8 @@ impl Orders {
         Some(orders)
     }
 
-    /// Makes the orders, for the consumer and, if given, for another user on the stream `user`. In a forked child makes
-    /// none.
+    /// Makes the orders, for the recorded users and, if given, for a further user on the stream `user`. In a forked
+    /// child makes none.
     pub(crate) fn make(
         &mut self,
         py: Python<'_>,
@@ -67,8 +67,8 @@ impl Orders {
         in_own_process(self.process, || unsettled.settle(py, &mut self.found))
     }
 
-    /// If the orders failed, adds the libraries' current streams that were found to `held`, so that its end waits for
-    /// them too.
+    /// Call this after the orders failed. If the consumer of `held` is a reader that named no stream, adds the
+    /// libraries' current streams that were found to the reader's streams, so that the end waits for them too.
     pub(crate) fn tell(self, py: Python<'_>, held: &mut HeldMemory) {
         for known in self.found {
             drop(held.note(py, known));
