@@ -79,20 +79,21 @@ class _View:
         """The extents, in items. DLPack lanes are a trailing dimension."""
     @property
     def strides(self) -> tuple[int, ...]:
-        """The strides, in bytes, one for each dimension."""
+        """The strides, in bytes, one for each dimension. Refused for elements of no whole number of bytes."""
     @property
     def typestr(self) -> str:
         """The element type as a typestr of NumPy's array interface; bfloat16 is ``<V2``, 8-bit
-        floats ``|V1``.
+        floats ``|V1``. Refused for a type that only DLPack has.
         """
     @property
     def dtype(self) -> Any:
         """The element type as a ``numpy.dtype``: for bfloat16 and 8-bit floats that of ``ml_dtypes`` if that
-        package is installed, else a void type of their size.
+        package is installed and has it, else a void type of their size. Refused for a type that only
+        DLPack has.
         """
     @property
     def itemsize(self) -> int:
-        """The size of an item, in bytes."""
+        """The size of an item, in bytes. Refused for elements of no whole number of bytes."""
     @property
     def ndim(self) -> int:
         """The number of dimensions."""
@@ -106,7 +107,7 @@ class _View:
         """The bytes of all items, without the gaps between them."""
     @property
     def ptr(self) -> int:
-        """The address of the first item; 0 if there is none."""
+        """The address of the first item; 0 for an array without items."""
     @property
     def device(self) -> tuple[int, int]:
         """``(device_type, device_id)`` in DLPack's numbers: 2 CUDA, 3 pinned host, 13 managed memory."""
@@ -124,17 +125,19 @@ class _View:
         """The stream that the array is ready on: 1, 2, a handle, or None if nothing is pending."""
     @property
     def owner(self) -> Any:
-        """The producer that the view keeps alive; None after `release`."""
+        """The producer's object, which the view keeps alive. None after `release`, and for memory that came as a
+        managed tensor without an object.
+        """
     def wait(self) -> None:
-        """Makes the host wait for the pending work on the array, and for nothing else.
+        """Makes the host wait for the pending work on the array.
 
         Call it before code that takes an address and knows no stream, such as MPI, UCX and file
         libraries. Call it for memory that the code reads and for memory that it writes. From then on
         ``stream`` and the dict's ``stream`` are None, so a reader of the dict does not wait for later
-        work. Another ``wait()`` and later hand-overs wait for the work that is queued on the array's
-        stream by then. Other threads run meanwhile, and graph captures of other streams continue.
+        work. Another ``wait()`` and later hand-overs by DLPack wait for the work that is queued on the
+        array's stream by then. Other threads run meanwhile, and graph captures of other streams continue.
 
-        The host waits by an event on the array's stream. If nothing keeps that stream alive, as with a
+        The host waits for the array's stream and no other. If nothing keeps that stream alive, as with a
         bare handle, the host waits for all work on the device, with a warning in the log: pass the stream
         object.
 
@@ -179,9 +182,9 @@ class _View:
         CUDA Array Interface (Version 3), "Lifetime management", "Streams".
         """
     def __del__(self) -> None:
-        """Runs when the garbage collector has found the view. Makes the streams wait that must wait at the
-        end now, while the producer still works: the collector clears garbage in any order. If that fails,
-        the end itself tries again.
+        """Runs when the garbage collector has found the view. If only a Python object keeps the memory, makes
+        the end's waits now, while that object still works: the collector clears garbage in any order. If
+        that fails, the end itself tries again.
         """
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -233,8 +236,8 @@ class DLPackView(_View):
         """A capsule with the array, or with a copy of it, usable on the consumer's stream.
 
         The consumer's stream waits for the producer's by an event. The host waits until a copy in host
-        memory is complete. Without `stream` it also waits until pinned or managed memory is ready: NumPy
-        names no stream and reads on the CPU.
+        memory is complete. Without `stream` and another device it also waits until pinned or managed
+        memory is ready: NumPy names no stream and reads on the CPU.
 
         Parameters
         ----------
@@ -246,14 +249,15 @@ class DLPackView(_View):
             The newest DLPack version that the consumer knows. From (1, 0) on the capsule is versioned, and
             a flag marks a copy.
         dl_device : tuple of (int, int), optional
-            The device for the consumer. None or the array's own device: the array as it is. ``(2, id)``,
-            another GPU: a copy there. Managed and pinned memory is not copied, since every GPU reaches
-            it. ``(1, 0)``, the CPU: a copy in host memory. With ``copy=False``, managed or pinned memory
-            is exported as it is, once the host has waited; other memory is refused.
+            The device for the consumer. None or the array's own device: the array as it is, or with
+            ``copy=True`` a copy. ``(2, id)``, another GPU: a copy there. Managed and pinned memory is
+            copied there only with ``copy=True``, since every GPU reaches it. ``(1, 0)``, the CPU: a copy
+            in host memory. With ``copy=False``, managed or pinned memory is exported to the CPU as it is,
+            once the host has waited; other memory is refused.
         copy : bool, optional
-            None copies only if the array is not on that device, True always, False never. Without
-            `dl_device` a copy of managed or pinned memory is on its GPU if `stream` is named, else on the
-            CPU: a reader on the CPU names no stream.
+            None copies only if `dl_device` needs a copy, True always, False never. Without another device
+            in `dl_device`, a copy of managed or pinned memory is on its GPU if `stream` is named, else on
+            the CPU: a reader on the CPU names no stream.
 
         Returns
         -------
@@ -273,8 +277,9 @@ class DLPackView(_View):
 
         Notes
         -----
-        A copy on a GPU is queued on the consumer's stream. With -1, the copy is queued on the producer's
-        stream. The copy's memory is freed in the order of that stream. If the consumer passed a bare handle
+        A copy on a GPU is queued on the consumer's stream, or with -1 on the array's stream, if that stream
+        is on the GPU; otherwise on the GPU's legacy default stream. The copy's memory is freed on the copy's
+        stream, or on the legacy default stream after the copy. If the consumer passed a bare handle
         of a non-blocking stream that nothing keeps alive, the host waits when the consumer releases the
         copy, and the bridge warns: pass the stream object.
 
@@ -305,10 +310,9 @@ def to_cai(
         The **consumer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the
         view then holds. The stream waits for the producer's. If nothing keeps a bare handle of a
         non-blocking stream alive, the host waits at the end, with a warning once for each line of the
-        program. With None nothing waits: the dict names the producer's stream, and the consumer must
-        wait for it. At the end the producer's stream then waits for PyTorch's and CuPy's current
-        streams and for the legacy default stream. With -1 nothing waits, also not at the end, and the
-        dict names no stream.
+        program. With None the consumer must wait: the dict names the stream that the array is ready on.
+        At the end the producer's stream then waits for PyTorch's and CuPy's current streams and for the
+        legacy default stream. With -1 no stream waits, not even at the end, and the dict names no stream.
     readonly : bool, optional
         None keeps the producer's flag. True hands out read-only memory. With False you vouch that
         writing is right.
@@ -367,10 +371,11 @@ def from_cai(
         The **producer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the
         view then holds. If the dict names another stream, yours waits for the work that is queued
         there now, and both wait for the consumer at the end. If nothing keeps a bare handle alive,
-        the legacy default stream waits for it in this call, and replaces it from then on: nothing
-        waits for later work on that stream. -1 says that nothing is pending, also on the dict's
-        stream. None takes the dict's stream. If a dict of version 3 names none, at most the legacy
-        default stream has work for it. For versions 0 to 2 the bridge asks the library for its
+        the legacy default stream waits for the work that is queued there now, and replaces that
+        stream from then on: queue no later work for the array there. -1 says that nothing is pending,
+        also on the dict's stream. None takes the dict's stream. If a dict of version 3 names none,
+        consumers wait for the legacy default stream, unless the bridge knows that the library means
+        something else. If a dict of version 0 to 2 names none, the bridge asks the library for its
         current stream, or calls ``__dlpack__``. Without both the host waits for the device, with a
         `HostSyncWarning`.
     readonly : bool, optional
@@ -426,8 +431,8 @@ def to_dlpack(
     """A view of an array that speaks either protocol, for consumers that speak DLPack.
 
     Nothing is copied. The host waits only if nobody says on which stream the array is ready, see
-    `from_cai`. The view keeps the producer alive. Each consumer's stream waits when it asks for a
-    capsule, see ``DLPackView.__dlpack__``.
+    `from_cai`. The view keeps the producer alive. If `stream` is given, it waits in this call. A
+    consumer's stream waits when the consumer asks for a capsule, see ``DLPackView.__dlpack__``.
 
     Parameters
     ----------
@@ -445,7 +450,9 @@ def to_dlpack(
 
     Raises
     ------
-    BufferError, ValueError, TypeError, DriverError
+    BufferError
+        DLPack cannot express the array, or CUDA cannot reach its memory.
+    ValueError, TypeError, DriverError
         As in `to_cai`.
 
     Notes
@@ -475,9 +482,10 @@ def convert(
 ) -> CaiView:
     """Convert an array of any library to an array of another, over the same memory.
 
-    The library's current stream, or `stream`, waits for the producer's. The host waits only for a copy
-    to the host, as for NumPy, and if nobody says on which stream the array is ready, see `from_cai`. The
-    new array keeps the producer alive, and at its end the producer's stream waits for the consumer's.
+    The library's current stream, or `stream`, waits for the producer's. The host waits for a copy to the
+    host, as for NumPy, and if nobody says on which stream the array is ready, see `from_cai`. It may wait
+    for a copy from the host to a GPU. The new array keeps the producer alive, and at its end the
+    producer's stream waits for the consumer's.
 
     Parameters
     ----------
@@ -489,20 +497,20 @@ def convert(
         objects in it stay as they are; a list of numbers alone is refused. A container that stands in
         several places is converted once, and stays one container. One event orders all arrays of a
         stream. Either all arrays are converted or none. NumPy, PyTorch, JAX and tvm-ffi share an
-        array on the host. Other libraries get it with ``copy=True``; without that it stays as it is
-        in a tree.
+        array on the host. Other libraries get a copy of it with ``copy=True``; without that it is
+        refused, or in a tree stays as it is.
     to : module, str or type
         The library: ``cupy``, ``"torch"``, or the type of its arrays, such as ``jax.Array``;
         ``"cai"`` and ``"dlpack"`` give a `CaiView` and a `DLPackView`. The bridge knows torch, cupy,
         numba, jax, warp, cuda (cuda.core), tvm_ffi, rmm and numpy; `register` adds others.
     stream : None, int or stream object, optional
-        The consumer's stream, as in `to_cai`; None for the library's current one, or Numba's default
-        stream.
+        The consumer's stream, as in `to_cai`. None for the library's current one, which for Numba is
+        its default stream.
     copy : bool, optional
         True makes a copy in the bridge's own memory. The copy of a GPU's array is on that GPU. The
         copy of a host array is on the GPU of ``stream`` or on the current one, or on the host if the
-        library has host arrays. For NumPy, True copies NumPy's own arrays as well. False refuses if a
-        copy is needed.
+        library has host arrays. NumPy's arrays are copies in NumPy's memory, and True copies NumPy's
+        own arrays as well. False refuses if a copy is needed.
     readonly : bool, optional
         True hands out read-only memory; with False you vouch that writing is right. For NumPy, True
         gives a read-only array, and a read-only view of NumPy's own arrays.
@@ -512,9 +520,9 @@ def convert(
     Returns
     -------
     object
-        The array, or the tree; `x` itself if it is already an array of `to`. In that case `stream`
-        waits for its pending work, but there is no end: the caller orders later work after that of
-        `stream`.
+        The array, or the tree. If `x` is already an array of `to`, and no option asks for another, this
+        is `x` itself. Then `stream` waits for its pending work, but there is no end: the caller orders
+        later work after that of `stream`.
 
     Raises
     ------

@@ -48,10 +48,10 @@ extern "C" {
 typedef struct CaiBridgeArray CaiBridgeArray;
 
 /*
- A description of an array. The lists belong to the array, and are valid until it is released.
+ A description of an array. `shape` and `strides` point into the array, and are valid until it is released.
 
- Later versions may add fields at the end, which `describe_sized` fills. `describe` fills the fields up to
- `contiguous` in every version.
+ Later versions may add fields at the end. `describe_sized` fills all fields within its `size`. `describe` fills the
+ fields up to `contiguous` in every version.
  */
 typedef struct CaiBridgeDescription {
   /*
@@ -59,11 +59,11 @@ typedef struct CaiBridgeDescription {
    */
   void *data;
   /*
-   The extents.
+   The `ndim` extents.
    */
   const int64_t *shape;
   /*
-   The strides, in elements.
+   The `ndim` strides, in elements. They are listed for a C-contiguous array, too.
    */
   const int64_t *strides;
   /*
@@ -71,7 +71,8 @@ typedef struct CaiBridgeDescription {
    */
   int32_t ndim;
   /*
-   DLPack's type code: 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool, 7 to 14 8-bit floats.
+   DLPack's type code: 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool, 7 to 14 8-bit floats. A producer that
+   speaks DLPack may have another code.
    */
   uint8_t dtype_code;
   /*
@@ -102,7 +103,7 @@ typedef struct CaiBridgeDescription {
 } CaiBridgeDescription;
 
 /*
- Memory to export. The call copies the lists, and keeps `owner`.
+ Memory to export. The call copies the shape and the strides, and keeps the pointer `owner`.
 
  Later versions may add fields at the end, for `export_sized`. A new field that is 0 changes nothing. `export_object`
  reads the fields up to `deleter` in every version.
@@ -115,11 +116,11 @@ typedef struct CaiBridgeExport {
    */
   void *data;
   /*
-   The extents.
+   The `ndim` extents. May be NULL if `ndim` is 0.
    */
   const int64_t *shape;
   /*
-   The strides, in elements; NULL for C-contiguous.
+   The `ndim` strides, in elements; NULL for C-contiguous.
    */
   const int64_t *strides;
   /*
@@ -127,7 +128,7 @@ typedef struct CaiBridgeExport {
    */
   int32_t ndim;
   /*
-   DLPack's type code, as in a description.
+   DLPack's type code, as in a description. An export refuses types that the CUDA Array Interface lacks.
    */
   uint8_t dtype_code;
   /*
@@ -143,8 +144,9 @@ typedef struct CaiBridgeExport {
    */
   int32_t device_type;
   /*
-   The ordinal of the GPU of `stream`. CUDA memory must be on this GPU; managed and pinned memory belongs to no
-   GPU. To export an imported array again, pass what `device` returns, not the description's `device_id`.
+   The ordinal of the GPU of `stream`. CUDA memory must be on this GPU. Managed and pinned memory may be used on
+   streams of every GPU. To export an imported array again, pass what `device` returns, not the description's
+   `device_id`.
    */
   int32_t device_id;
   /*
@@ -152,9 +154,9 @@ typedef struct CaiBridgeExport {
    */
   int32_t readonly;
   /*
-   The stream on which the memory is ready, and to which it goes back: a `cudaStream_t` or `CUstream`. It must
-   exist until `deleter` is called. `owner` keeps it alive. If a caller passed it as a number, the caller must keep
-   it as long as the array.
+   The stream on which the memory is ready: a `cudaStream_t` or `CUstream`. Before `deleter` is called, this
+   stream waits for the last work on the memory. The stream must exist until then: keep it alive by `owner`. If
+   you have only its number, from your own caller, your caller must keep it until then.
    */
   uint64_t stream;
   /*
@@ -162,11 +164,12 @@ typedef struct CaiBridgeExport {
    */
   void *owner;
   /*
-   Called once, when the memory has no user left and `stream` waits for the last work on it. The last work may
-   still run, so free the memory in the order of `stream`, as `cudaFreeAsync` does. The call may come on any
-   thread, without the interpreter's lock. The deleter may take the lock while the interpreter runs
-   (`PyGILState_Ensure`), and must not throw. NULL means that there is nothing to do. If the memory is in use when
-   the interpreter ends, `deleter` is not called, and the memory lives until the process ends.
+   Called at most once, when the memory has no user left and `stream` waits for the last work on it. The wait is
+   left out if the stream's context is destroyed or broken. The last work may still run, so free the memory in
+   the order of `stream`, as `cudaFreeAsync` does. The call may come on any thread, without the interpreter's
+   lock. The deleter may take the lock while the interpreter runs (`PyGILState_Ensure`), and must not throw. If
+   the memory is in use when the interpreter ends, `deleter` is not called, nor is it called in a forked child. If
+   `deleter` is NULL, nothing is called: the memory and `stream` must exist until the process ends.
    */
   void (*deleter)(void*);
 } CaiBridgeExport;
@@ -178,13 +181,15 @@ typedef struct CaiBridgeExport {
  A function that returns a pointer through an argument sets it to NULL first, so it is NULL after a failure.
 
  Functions that return an int return 0 on success, and -1 with a Python exception set on failure; `device` returns a
- number, or -1. In a thread without a Python thread state a failure returns -1 without an exception. So does every
- call after the interpreter has ended. A call that succeeds keeps an exception that was pending before it. NULL for
- an array, an export or an output is a `ValueError`. Using an array after its release, or a stream that does not
+ GPU's number, or -1. In a thread without a Python thread state a failure returns -1 without an exception. After the
+ interpreter has ended, so does every call that needs it. If a call that may be made without the interpreter's lock
+ succeeds, it keeps an exception that was pending before it. NULL for an array, an export, a tensor or an output is a
+ `ValueError`, but `describe` and `release` accept NULL. Using an array after its release, or a stream that does not
  exist, is undefined behaviour.
 
- A stream is a `cudaStream_t` or `CUstream`, as an integer. 0 and 1 are the legacy default stream, and 2 is the
- calling thread's default stream. Both are streams of the GPU that `device` returns; in an export, of `device_id`.
+ A stream is a `cudaStream_t` or `CUstream`, as an integer. As an argument, 0 and 1 are the legacy default stream,
+ and 2 is the calling thread's default stream. A default stream belongs to the GPU that `device` returns; in an
+ export or an `import_tensor`, to the GPU `device_id`.
  */
 typedef struct CaiBridgeApi {
   /*
@@ -193,12 +198,14 @@ typedef struct CaiBridgeApi {
    */
   uint32_t version;
   /*
-   Imports an object that speaks DLPack or the CUDA Array Interface, or a capsule. The caller holds the
-   interpreter's lock, and must release the array. If the object is NULL, a pending exception is kept.
+   Imports an object that speaks DLPack or the CUDA Array Interface, or a DLPack capsule. The caller holds the
+   interpreter's lock, and must release the array. If `object` is NULL, the call fails with the exception that is
+   pending, or with a `TypeError` if none is.
    */
   int (*import_object)(struct _object *object, struct CaiBridgeArray **out);
   /*
-   Describes an array. If `array` is NULL, every field is 0.
+   Describes an array. If `array` is NULL, sets every field up to `contiguous` to 0. If `out` is NULL, does
+   nothing.
    */
   void (*describe)(const struct CaiBridgeArray *array, struct CaiBridgeDescription *out);
   /*
@@ -207,34 +214,36 @@ typedef struct CaiBridgeApi {
    */
   int (*order)(const struct CaiBridgeArray *array, uint64_t stream);
   /*
-   Makes the producer's stream wait for the work queued on a stream. The array stays usable. Once work is queued,
-   every way out needs this call, after an error too. Call it with or without the interpreter's lock. If it fails,
-   call it again, or call `release`, which then keeps the memory until the wait is made. If the stream is only
-   known by its handle, the host makes that wait. A producer that names no stream (a capsule, or `__dlpack__`
+   Makes the producer's stream wait for the work that is queued on `stream` so far. The array stays usable. Once
+   you have queued work on the array, call this before `release`, also if an error ends your function. Call it with
+   or without the interpreter's lock. If it fails, call it again, or call `release`: then the memory is kept until
+   the wait is made, for which the host may wait. A producer that names no stream (a capsule, or `__dlpack__`
    alone) cannot be made to wait. Its memory is kept until the work is done, and the legacy default stream waits.
-   You must order the producer's later writes in place yourself.
+   You must order the producer's later writes to the memory yourself.
    */
   int (*give_back)(const struct CaiBridgeArray *array, uint64_t stream);
   /*
-   Releases an array, once; NULL is ignored. Does not wait for work on streams that were not passed to `give_back`.
-   Call it with or without the interpreter's lock, on any thread. After the interpreter has ended it does nothing,
-   and the memory lives until the process ends.
+   Releases an array, once; NULL is ignored. No stream waits for work on a stream that was not passed to
+   `give_back`. Call it with or without the interpreter's lock, on any thread. After the interpreter has ended the
+   memory does not go back: it lives until the process ends.
    */
   void (*release)(struct CaiBridgeArray *array);
   /*
    Since version 2. Makes a Python object of memory. The object speaks DLPack and the CUDA Array Interface. The
-   caller holds the interpreter's lock, and owns the new reference. After -1 the deleter is never called. Refuses a
-   GPU that is missing and, if the driver can tell, a stream or CUDA memory of another GPU.
+   caller holds the interpreter's lock, and owns the new reference. After -1 the deleter is never called. As far as
+   the driver can tell, refuses a missing GPU, an address that CUDA does not know, CUDA memory of another GPU, and
+   for CUDA memory a stream of another GPU.
    */
   int (*export_object)(const struct CaiBridgeExport *memory, struct _object **out);
   /*
-   Since version 3. Returns the GPU that the array's producer works on, or -1. Streams 1 and 2 are default streams
-   of this GPU. Call it with or without the interpreter's lock.
+   Since version 3. Returns the GPU that the array's producer works on; -1 if `array` is NULL. In calls with this
+   array, the streams 0, 1 and 2 are default streams of this GPU. Call it with or without the interpreter's lock.
    */
   int32_t (*device)(const struct CaiBridgeArray *array);
   /*
    Since version 4. Describes an array in a structure of `size` bytes: pass `sizeof(CaiBridgeDescription)`. Fields
-   that this package does not know are set to 0. Refuses a size below that of the structure's first version.
+   that this package does not know are set to 0. Refuses a size below that of the structure's first version and,
+   unlike `describe`, NULL.
    */
   int (*describe_sized)(const struct CaiBridgeArray *array,
                         struct CaiBridgeDescription *out,
@@ -246,25 +255,28 @@ typedef struct CaiBridgeApi {
    */
   int (*export_sized)(const struct CaiBridgeExport *memory, size_t size, struct _object **out);
   /*
-   Since version 4. Imports a managed tensor that is ready on `stream` and goes back to it. The stream belongs to
-   the GPU `device_id`, as must CUDA memory. The stream must exist until the tensor's deleter is called. The caller
-   holds the interpreter's lock. After 0 the array owns the tensor. It calls the deleter on any thread, without the
-   interpreter's lock; the deleter must not throw. After -1 the caller still owns the tensor.
+   Since version 4. Imports a managed tensor that is ready on `stream`. `give_back` makes `stream` wait. The stream
+   belongs to the GPU `device_id`, and CUDA memory must be on that GPU. The stream must exist until the tensor's
+   deleter is called. The caller holds the interpreter's lock. After 0 the array owns the tensor. The deleter may
+   be called on any thread, with or without the interpreter's lock, and must not throw. After -1 the caller still
+   owns the tensor.
    */
   int (*import_tensor)(struct DLManagedTensorVersioned *tensor,
                        int32_t device_id,
                        uint64_t stream,
                        struct CaiBridgeArray **out);
   /*
-   Since version 4. Writes the streams that the memory is ready on to `streams`, which has room for two; 0 for
-   none. Work on other streams must wait for both, as `order` makes it. There are two if the producer's protocols
-   name different streams. The streams exist while the producer keeps them and the array is not released. Call it
+   Since version 4. Writes the streams that the memory is ready on to `streams`, which has room for two. The second
+   is 0 if there is only one. Both are 0 if nothing is pending. Work on another stream must wait for both, as
+   `order` makes it. There are two if the producer's `__cuda_array_interface__` names another stream than the
+   first. Do not use a stream after the array is released, or after the producer has destroyed the stream. Call it
    with or without the interpreter's lock.
    */
   int (*ready_on)(const struct CaiBridgeArray *array, uint64_t *streams);
   /*
-   Since version 4. Describes an array as a `DLTensor` of dlpack.h. The `DLTensor` owns nothing, and is valid until
-   the array is released. Unlike the description, it does not say whether the memory is read-only.
+   Since version 4. Describes an array in `out`, which points to a `DLTensor` of dlpack.h. The `DLTensor` owns
+   nothing, and is valid until the array is released. Unlike the description, it does not say whether the memory is
+   read-only.
    */
   int (*tensor)(const struct CaiBridgeArray *array, void *out);
 } CaiBridgeApi;
