@@ -6,6 +6,7 @@ ordered is seen in the values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -235,16 +236,15 @@ def test_a_call_costs_little_more_than_one_by_hand(
     place: Place, cupy: Any, note: Callable[..., None]
 ) -> None:
     """Plain calls, and those of compiled programs, in microseconds of the thread's own time."""
+    more: dict[str, float] = {}
     for turn in range(TRIES):
         found = compiled_cost.measured("cuda", f"test_{turn}", rounds=9)
         for what, took in found.items():
             note(f"cost of a call, {what}: {took['ours']:.1f}, by hand {took['by hand']:.1f}")
-        more = {
-            what: took["ours"] - took["by hand"]
-            for what, took in found.items()
-            if "func" not in what
-        }
-        # A busy host only adds to it.
+        for what, took in found.items():
+            if "func" not in what:
+                # A busy host only adds to it.
+                more[what] = min(took["ours"] - took["by hand"], more.get(what, math.inf))
         if max(more.values()) <= MOST_US:
             break
     assert max(more.values()) <= MOST_US, more

