@@ -469,6 +469,8 @@ def test_null_for_an_object_is_an_exception(extension):
         extension.held.begin(extension.api, None, *arguments)
 
 
+# Places that calls write to: they live as long as the rows that name their addresses.
+PLACE, NOWHERE, DESCRIBED = ctypes.c_void_p(), Export(), Description()
 NO_ARRAY = "array: got NULL; allowed: an array that was imported"
 NO_PLACE = "out: got NULL; allowed: the address of a place for the answer"
 NO_EXPORT = "export: got NULL; allowed: the address of a CaiBridgeExport"
@@ -482,14 +484,14 @@ NO_TENSOR = "tensor: got NULL; allowed: the address of a DLManagedTensorVersione
         ("give_back", (None, 1), NO_ARRAY),
         ("device", (None,), NO_ARRAY),
         ("import_object", (id(object), None), NO_PLACE),
-        ("export_object", (None, ctypes.addressof(ctypes.c_void_p())), NO_EXPORT),
-        ("export_object", (ctypes.addressof(Export()), None), NO_PLACE),
-        ("export_sized", (None, 72, ctypes.addressof(ctypes.c_void_p())), NO_EXPORT),
-        ("describe_sized", (None, ctypes.addressof(Description()), 48), NO_ARRAY),
+        ("export_object", (None, ctypes.addressof(PLACE)), NO_EXPORT),
+        ("export_object", (ctypes.addressof(NOWHERE), None), NO_PLACE),
+        ("export_sized", (None, 72, ctypes.addressof(PLACE)), NO_EXPORT),
+        ("describe_sized", (None, ctypes.addressof(DESCRIBED), 48), NO_ARRAY),
         ("ready_on", (None, None), NO_ARRAY),
         ("tensor", (None, None), NO_ARRAY),
         ("import_tensor", (None, 0, 1, None), NO_PLACE),
-        ("import_tensor", (None, 0, 1, ctypes.addressof(ctypes.c_void_p())), NO_TENSOR),
+        ("import_tensor", (None, 0, 1, ctypes.addressof(PLACE)), NO_TENSOR),
     ],
 )
 def test_null_is_an_exception(extension, call, arguments, said):
