@@ -27,7 +27,7 @@ def read(view, stream=None):
     stream = stream or cuda.stream()
     return stream.read(cb.to_cai(view, stream=stream))
 
-def settled(condition, seconds=2.0):
+def settled(condition, seconds=20.0):
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.002)

@@ -72,8 +72,9 @@ def test_a_place_for_a_pointer_is_null_after_a_failure(extension, object_):
         extension.table.import_object(None if object_ is None else id(object_), place)
     assert out.value is None
     out.value = 1
+    wrong = Export(ndim=-1, device_type=2)
     with pytest.raises(ValueError, match="ndim: got -1"):
-        extension.table.export_object(ctypes.addressof(Export(ndim=-1, device_type=2)), place)
+        extension.table.export_object(ctypes.addressof(wrong), place)
     assert out.value is None
 
 
