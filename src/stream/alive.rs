@@ -46,7 +46,7 @@ impl Alive<'_> {
         Self::new(Stream::PerThread(Thread::current()), place)
     }
 
-    /// `stream`, if it is a default stream.
+    /// The default stream `stream` of `place`. `None` if `stream` is a stream with a handle.
     pub const fn default_stream(stream: Stream, place: Place) -> Option<Self> {
         match stream {
             Stream::Handle(_) => None,

@@ -53,8 +53,8 @@ pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
     }
 }
 
-/// Why work queued on `to` follows work queued on `from` without an edge. `None` means that an edge is needed: an
-/// event, recorded and waited for by the calling thread.
+/// Why work queued on `to` follows work queued on `from` without an event. `None` means that the calling thread must
+/// record an event on `from` and make `to` wait for it.
 ///
 /// No thread can name another thread's per-thread default stream, so the legacy default stream stands in for it. An
 /// event on the legacy stream follows all work queued on the per-thread stream, and later work on the per-thread stream

@@ -10,7 +10,7 @@
 //! ```
 //! use cai_bridge::stream::{Ready, Request, Stream, Thread};
 //!
-//! let here = Thread::current(); // of which 2 is the default stream
+//! let here = Thread::current(); // in this thread 2 is its own default stream
 //! assert_eq!(Ready::from_cai(None, here)?, Ready::Nothing); // a dict's `stream`
 //! assert_eq!(Ready::from_cai(Some(1), here)?, Ready::On(Stream::Legacy));
 //! assert_eq!(Request::from_integer(Some(-1), here)?, Request::NoOrder); // of `__dlpack__`
@@ -75,7 +75,7 @@ impl Thread {
     }
 }
 
-/// A stream that work can be queued on.
+/// The name of a stream. It does not say whether the stream is alive.
 ///
 /// # Examples
 ///

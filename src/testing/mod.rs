@@ -13,8 +13,8 @@ use crate::stream::{Stream, Thread};
 ///
 /// Queued work runs as late as is legal, so that a missing wait shows in the values. Every access is checked against
 /// the earlier ones. [`check`](SimulatedCuda::check) fails if nothing orders a write and another access to the same
-/// bytes, or if freed memory is used. It names the first such mistake; [`reports`](SimulatedCuda::reports) returns them
-/// all.
+/// bytes, or if freed memory is used. It names the first such mistake. [`reports`](SimulatedCuda::reports) returns the
+/// others, too.
 ///
 /// Arrays and streams belong to the machine that they were made on. They cannot be used on another machine.
 ///
@@ -50,7 +50,8 @@ use crate::stream::{Stream, Thread};
 #[derive(Debug, Clone)]
 pub struct SimulatedCuda(Arc<Checked>);
 
-/// The machine. On drop it panics if it has reports that were not read.
+/// The machine. Its drop runs the queued work, and panics with the first mistake that was not read, or if the work
+/// cannot run. In a thread that panics, or in a forked child, the drop does nothing.
 #[derive(Debug)]
 struct Checked(Arc<Simulated>);
 
@@ -102,8 +103,8 @@ impl SimulatedCuda {
         SimulatedStream::new(&self.handle(), ordinal).map(DeviceStream::Simulated)
     }
 
-    /// Runs the queued work, and returns the program's first mistake since the last call of this or of
-    /// [`reports`](SimulatedCuda::reports), if any.
+    /// Runs the queued work. Fails with the program's first mistake since the last call of this or of
+    /// [`reports`](SimulatedCuda::reports), if there is one.
     ///
     /// # Errors
     ///
@@ -119,8 +120,8 @@ impl SimulatedCuda {
         }
     }
 
-    /// Runs the queued work, and returns every mistake of the program since the last call of this or of
-    /// [`check`](SimulatedCuda::check).
+    /// Runs the queued work, and returns the program's mistakes since the last call of this or of
+    /// [`check`](SimulatedCuda::check): the first 10,000 of them.
     ///
     /// A test that expects a race calls this after it has dropped its arrays. Freeing memory is an access, too: a
     /// free that nothing orders is reported, at the latest when the last clone of the machine is dropped.
@@ -138,8 +139,8 @@ impl SimulatedCuda {
         Ok(found.chain(self.0.0.take_unused()).collect())
     }
 
-    /// Makes the `nth` next call of the driver's entry point `call` fail with `code`, a `CUresult`. The first call is
-    /// 1.
+    /// Makes the `nth` next call (1 is the first) of the driver's entry point `call` fail with `code`, a `CUresult`.
+    /// That call does nothing else. The fault stays until that call comes.
     ///
     /// # Errors
     ///
@@ -166,8 +167,8 @@ impl SimulatedCuda {
 
     /// Makes the `nth` next call (1 is the first) of the driver's entry point `call` do nothing and report success. A
     /// test can leave out a wait (`cuStreamWaitEvent`) to see whether the wait is needed. If that call does not come
-    /// before the next [`reports`](SimulatedCuda::reports), the fault is dropped and the reports say so; of several
-    /// such faults they name the first.
+    /// before the next [`check`](SimulatedCuda::check) or [`reports`](SimulatedCuda::reports), the fault is dropped and
+    /// counts as a mistake after all others. Several such faults count as one mistake, which names the first fault.
     ///
     /// # Errors
     ///
@@ -200,8 +201,8 @@ impl SimulatedCuda {
     ///
     /// # Errors
     ///
-    /// The error that `work` returns. Or `work` made a call that a capture does not allow, or left another stream in
-    /// the capture.
+    /// The error that `work` returns. Or `stream` cannot be captured. Or `work` made a call that a capture does not
+    /// allow, or left another stream in the capture.
     ///
     /// # Examples
     ///

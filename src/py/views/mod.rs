@@ -1,4 +1,4 @@
-//! Views: the state of every view, whichever protocol it speaks, and what the bridge does with it.
+//! Views: the state and the methods that the views of all protocols share.
 
 mod array;
 mod cai;
@@ -44,7 +44,8 @@ use crate::stream::{Ready, Stream, Thread};
 pub(crate) struct BaseView {
     pub(crate) array: Descriptor,
     ready: Ready,
-    /// Whether the host has waited for the pending work. If so, the dict names no stream.
+    /// Whether the host has waited for the pending work. If so, the dict names no stream, unless a producer that had
+    /// named none has named its first one since.
     waited: AtomicBool,
     /// The producer's GPU and context.
     pub(crate) place: Place,
@@ -57,8 +58,8 @@ pub(crate) struct BaseView {
     dict: PyOnceLock<Box<(Option<u64>, Py<PyDict>)>>,
 }
 
-/// A field that gives each class of views its own layout. Without it Python would allow assigning one class to
-/// another's `__class__`.
+/// A field of each class of views. It makes the class's objects larger than those of the base class. Without it Python
+/// would let code turn a view of one class into another class, by assigning to the view's `__class__`.
 #[derive(Debug, Default)]
 pub(crate) struct Room(#[expect(dead_code, reason = "it is its size that counts")] usize);
 
@@ -73,7 +74,7 @@ impl BaseView {
             let _ = dict.set(py, Box::new((None, words.clone_ref(py))));
         }
         Self {
-            // For an array without elements this is `Nothing`, whatever stream the caller named.
+            // For an array without elements this is `Nothing`, whatever `source.ready` is.
             ready: source.array.pending(source.ready),
             waited: AtomicBool::new(false),
             array: source.take_array(EndedBy::LastReference),
@@ -101,8 +102,8 @@ impl BaseView {
         Bound::new(py, PyClassInitializer::from((C::default(), Self::new(py, source))))
     }
 
-    /// Returns another holder of the same array, for a new view. The new view's array is ready where this view's is
-    /// now, unless the new view is for another consumer.
+    /// Returns another holder of the same array, for a new view. Its `ready` is the stream that this view's array is
+    /// ready on now; the caller changes it if it hands the array to a consumer. Fails if this view was released.
     pub(crate) fn unwrap(&self, py: Python<'_>) -> PyResult<Box<HeldMemory>> {
         let mut source = self.with_memory(|held| held.share_with_consumer(py))??;
         source.array = self.array.clone();
@@ -110,19 +111,21 @@ impl BaseView {
         Ok(source)
     }
 
-    /// The stream on which the array is ready. A hand-over waits for the work that is queued there at that time.
+    /// The stream that the array was ready on when the view was made. [`Self::share_for_hand_over`] finds the stream
+    /// that it is ready on now.
     #[inline]
     pub(crate) const fn ready(&self) -> Ready {
         self.ready
     }
 
-    /// The stream that the dict names: none once the host has waited.
+    /// [`Self::ready`], or [`Ready::Nothing`] once the host has waited.
     #[inline]
     pub(crate) fn told(&self) -> Ready {
         if self.waited.load(Ordering::Acquire) { Ready::Nothing } else { self.ready }
     }
 
-    /// The stream that the view's dict names now. `held` comes from [`Self::share_for_hand_over`].
+    /// What the view's dict says about pending work now: the producer's first stream, if the producer has named one
+    /// since the view was made; else [`Self::told`]. `held` comes from [`Self::share_for_hand_over`].
     pub(super) fn told_by_now(&self, held: &HeldMemory) -> Ready {
         if held.ready == self.ready() { self.told() } else { held.ready }
     }
@@ -140,25 +143,28 @@ impl BaseView {
         Ok(shared)
     }
 
-    /// Runs `look` on the memory that the view holds. Fails if the view was released, or is being released. The memory
-    /// is locked meanwhile, so `look` must not use this view's memory in another way.
+    /// Runs `look` on the memory that the view holds. Fails if the view was released or is being released, or if an
+    /// error left the tensor in its capsule. The memory is locked meanwhile, so `look` must not use this view's memory
+    /// in another way.
     pub(crate) fn with_memory<R>(&self, look: impl FnOnce(&mut HeldMemory) -> R) -> Result<R> {
         let of_guard =
             |guard: &mut MemoryGuard| guard.memory_mut().filter(|held| !held.is_lost()).map(look);
         self.lease.with(of_guard).flatten().ok_or_else(released)
     }
 
-    /// Records a read in `held`. Returns whether the reader named no stream and the array has elements.
+    /// Records a read of the array in `held`, and returns whether the reader named no stream. For an array without
+    /// elements, records nothing and returns false.
     fn reads(&self, py: Python<'_>, held: &mut HeldMemory) -> bool {
         self.array.ptr() != 0 && held.read(py)
     }
 
-    /// Records a read, if the view is not released. Returns what [`Self::reads`] returns, else false.
+    /// Runs [`Self::reads`] on the view's memory. Returns false if the view was released.
     fn is_read(&self, py: Python<'_>) -> bool {
         self.with_memory(|held| self.reads(py, held)).unwrap_or(false)
     }
 
-    /// The GPU and context where the view's consumers work.
+    /// Where the view's consumers work: the producer's GPU and context, or another GPU if the view passes the memory on
+    /// as that GPU's.
     pub(crate) fn at(&self) -> Place {
         consumers_place(&self.array, self.place)
     }
@@ -168,7 +174,7 @@ impl BaseView {
         self.passed(door, self.by.as_str(), self.ready().stream())
     }
 
-    /// What the log says about this array as the result of `door`, ready on `stream`.
+    /// What the log says when this array passes `door` by the protocol `by`, ready on `stream`.
     pub(crate) const fn passed(
         &self,
         door: &'static str,
@@ -178,7 +184,7 @@ impl BaseView {
         PassedArray { door, by, array: &self.array, stream }
     }
 
-    /// Fails for packed elements, whose size is not a whole number of bytes.
+    /// Fails if the size of an element is not a whole number of bytes.
     fn check_whole(&self) -> Result<()> {
         let dtype = self.array.dtype();
         if dtype.is_packed() { dtype.check_shared() } else { Ok(()) }

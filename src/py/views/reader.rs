@@ -1,5 +1,5 @@
-//! Reads of a view's dict or address. Records the streams that the reader may work on, for the end. Makes them wait
-//! here if their library ignores the stream that a dict names.
+//! Reads of a view's dict or address. A read records the streams that the reader may work on, for the end. A read of
+//! the dict also makes a library's stream wait, if the library ignores the streams that dicts name.
 
 use pyo3::prelude::*;
 
@@ -22,9 +22,12 @@ pub(super) const DICT: &str = "__cuda_array_interface__";
 /// dict may name another stream is asked again.
 ///
 /// The bridge assumes that a reader that named no stream works on its library's current stream. So the view records the
-/// libraries' current streams for the end, even if nothing is pending; the end covers the legacy default stream anyway.
-/// If an imported library ignores the streams that dicts name, its current stream, or the legacy default stream, is
-/// made to wait here, unless that would draw the stream into a graph capture.
+/// libraries' current streams for the end, even if nothing is pending. It does not record the legacy default stream,
+/// which the end covers in any case.
+///
+/// If a library ignores the streams that dicts name, its current stream is made to wait here. For a library of
+/// [`imported::ignores_dicts`] the legacy default stream is made to wait. No wait is made that would draw the waiting
+/// stream into a graph capture.
 pub(super) fn ready(py: Python<'_>, view: &BaseView) -> PyResult<(Ready, bool)> {
     let mut ready = view.told();
     let asked = |held: &mut HeldMemory| {
@@ -65,8 +68,8 @@ pub(super) fn ready(py: Python<'_>, view: &BaseView) -> PyResult<(Ready, bool)> 
     Ok((ready, again))
 }
 
-/// The stream on which the array is ready now; `None` if nothing is pending, or the host has waited here. If the
-/// exporter's dict names another stream now, while the first one is still alive, the new stream is made to wait for the
+/// The stream on which the array is ready now. `None` if nothing is pending, or if nothing keeps the stream alive any
+/// more: then the host waits here. If [`ready_streams`] returns two streams, the second one is made to wait for the
 /// first and is returned.
 fn ready_now(py: Python<'_>, view: &BaseView) -> PyResult<Option<Stream>> {
     let mut held = view.share_for_hand_over(py)?;
@@ -107,9 +110,9 @@ fn note<'py>(
     Ok(())
 }
 
-/// Makes `reader` wait for each stream that the array is ready on, if `may` allows that wait. `may` is told whether
-/// `reader`, and whether that stream, is in or beside a graph capture. The wait may be needless, since another library
-/// may be the actual reader; so it must not draw `reader` into the array's capture.
+/// Makes `reader` wait for each stream that the array is ready on, if `may` allows the wait. The first argument of
+/// `may` says whether `reader` is in or beside a graph capture, the second whether the array's stream is. The wait may
+/// be needless, since another library may be the actual reader; so it must not draw `reader` into the array's capture.
 fn wait_for_producer(
     py: Python<'_>,
     view: &BaseView,

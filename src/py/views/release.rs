@@ -32,7 +32,8 @@ fn is_deepest(view: &BaseView) -> bool {
     depth.is_some_and(|depth| depth >= DEEPEST)
 }
 
-/// Counts this thread's release of a view. When dropped, also calls the `stop` of the view's lease.
+/// Counts as one release of the view in this thread until dropped. The drop also calls
+/// [`stop`](crate::lease::Lease::stop) on the view's lease, so make this after [`begin`](crate::lease::Lease::begin).
 struct ReleaseGuard<'a>(&'a BaseView);
 
 impl<'a> ReleaseGuard<'a> {
@@ -50,8 +51,8 @@ impl Drop for ReleaseGuard<'_> {
 }
 
 impl BaseView {
-    /// Makes streams wait for a view that the garbage collector has found, if only a Python object keeps the memory.
-    /// Does not end the view.
+    /// Makes the waits between streams that the view's end needs, if only a Python object keeps the memory. For a view
+    /// that the garbage collector has found. Does not end the view.
     pub(super) fn order_for_collector(&self, py: Python<'_>) -> PyResult<()> {
         let orders = self.lease.with(|guard| {
             let held = guard.memory_mut().filter(|held| held.is_by_object())?;
@@ -64,9 +65,10 @@ impl BaseView {
         Ok(())
     }
 
-    /// Gives the memory back: the producer's stream waits for the consumer's stream and for `stream`, then the
-    /// references are dropped. With -1 no stream waits. If an order fails, the view is not released. Does nothing for a
-    /// view that was released already.
+    /// Ends the view. The producer's stream waits for the consumer's stream and for `stream`, then the references are
+    /// dropped. If the producer's stream is unknown, the references stay until the consumer's work is done. With -1 no
+    /// stream waits. If `stream` is refused or an order fails, the view is not released. Does nothing for a view that
+    /// was released already, or in a release nested deeper than [`DEEPEST`].
     pub(super) fn give_back(
         &self,
         py: Python<'_>,
@@ -110,7 +112,7 @@ impl BaseView {
         };
         let settled = match (settled, guard.memory_mut()) {
             (Some(settled), _) => settled,
-            // No stream has to wait. This call only logs that.
+            // `Orders::of` found that no stream has to wait. This call logs the reason.
             (None, Some(held)) if is_ordered => held.settle_with(py, also)?,
             _ => Settlement::Done,
         };

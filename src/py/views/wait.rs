@@ -18,8 +18,8 @@ use crate::py::source::ready_streams;
 const DOOR: &str = "wait";
 
 impl BaseView {
-    /// Makes the host wait for only the array's pending work, with the interpreter's lock released. If nothing keeps
-    /// the array's stream alive, the host waits for all work on that stream's GPU.
+    /// Makes the host wait for the work queued on the array's streams, with the interpreter's lock released. If nothing
+    /// keeps the array's stream alive, the host waits for all work in that stream's context.
     pub(super) fn wait_on_host(&self, py: Python<'_>) -> PyResult<()> {
         let (held, span) = (self.share_for_hand_over(py)?, CallSpan::begin());
         look(py);
