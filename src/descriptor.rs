@@ -255,7 +255,8 @@ impl Descriptor {
         }
     }
 
-    /// The size in bytes of all elements together, without the gaps between elements.
+    /// The size in bytes of all elements with all their lanes, without the gaps between elements. Packed elements count
+    /// in bits, and the sum is rounded up to whole bytes.
     pub fn nbytes(&self) -> i64 {
         let bytes = self.dtype.bytes_of(self.layout.size().unsigned_abs());
         i64::try_from(bytes).unwrap_or(i64::MAX)

@@ -31,7 +31,7 @@ stream_names: dict[int, str] = {}
 
 
 def _tell() -> None:
-    """Return the extension the lowest level that the logger accepts; 0 if logging is off."""
+    """Tell the extension the lowest level that the logger accepts; 0 if logging is off."""
     wanted = max(_logger.getEffectiveLevel(), _logger.manager.disable + 1)
     _core._set_event_level(max(wanted, 1) if wanted <= _CRITICAL else 0)
 

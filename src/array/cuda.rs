@@ -247,8 +247,8 @@ fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> R
     if let Some(function) = known(&mut loaded()) {
         return function;
     }
-    // The driver may compile here. `kernel.loaded` is not locked meanwhile, so other threads can launch this kernel.
-    // Only launches on the same memory wait, for their turn.
+    // The kernel's `compile` function may run here, and then the driver may compile its code. `kernel.loaded` is not
+    // locked meanwhile, so other threads can launch this kernel. Only scopes on the same memory wait, for their turn.
     let image = image(kernel)?;
     let name = CString::new(kernel.name()).map_err(|_| with_nul(kernel))?;
     // SAFETY: text ends with a NUL, and a binary states its length. The caller of the launch promises that the binary

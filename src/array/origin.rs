@@ -129,8 +129,8 @@ pub(crate) fn give_back(origin: &dyn Origin, array: &Descriptor) -> Result<()> {
 /// Memory that a Rust value owns.
 pub(crate) struct RustMemory {
     driver: Handle,
-    /// The stream on which the memory is ready. At the end of a scope on the memory, this stream waits for the scope's
-    /// stream.
+    /// The stream on which the memory is ready. When a scope or an exported tensor that uses the memory ends, this
+    /// stream waits for the stream on which the scope, or the tensor's consumer, worked.
     producer: RustStream,
     process: Process,
     owner: Mutex<Option<Box<dyn Send>>>,

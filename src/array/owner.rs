@@ -8,10 +8,11 @@ use crate::dtype::Dtype;
 ///
 /// The crate drops the owner after the last array, view, tensor or Python object of the memory, and after
 /// [`stream`](Owner::stream) waits for all their work. So an owner that frees the memory on that stream frees it in
-/// order. If the wait fails, the owner is kept until a later call of [`scope`](crate::scope) or
-/// [`Array::to_dlpack`](crate::Array::to_dlpack) can make the wait, or dropped if the context is destroyed or broken.
-/// A forked child never drops an owner that its parent gave to the crate. The crate may drop the owner on any thread.
-/// If the drop panics, the crate catches the panic and logs it.
+/// order. If the wait fails, the owner is kept until a later call can make the wait, or dropped if the context is
+/// destroyed or broken. For the end of a scope or a tensor, later calls of [`scope`](crate::scope) and
+/// [`Array::to_dlpack`](crate::Array::to_dlpack) try again. For the end of a Python object, later calls from Python
+/// do, and a thread of the crate. A forked child never drops an owner that its parent gave to the crate. The crate may
+/// drop the owner on any thread. If the drop panics, the crate catches the panic and logs it.
 ///
 /// # Safety
 ///

@@ -152,7 +152,8 @@ impl Users {
         Ok(Others { scopes, producer: user.behind || user.shown })
     }
 
-    /// Records that the scope has waited for the producer.
+    /// Records that the scope has waited for the producer. The scope need not wait for it again, unless it begins to
+    /// write, or Python code gets the memory while the scope is open.
     pub(super) fn caught_up(&self, scope: &Arc<RustStream>) {
         if let Some(user) = self.lock().iter_mut().find(|user| user.is(scope)) {
             user.behind = false;

@@ -55,7 +55,7 @@ pub enum Form {
 /// What [`read`] finds in a capsule. The tensor stays in the capsule.
 #[derive(Debug)]
 pub struct Held {
-    /// The kind of structure.
+    /// Which structure the capsule holds: the legacy or the versioned one.
     pub form: Form,
     /// The array that the structure describes.
     pub array: Descriptor,

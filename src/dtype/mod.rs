@@ -273,8 +273,8 @@ impl Dtype {
         (self.bits / 8) as i64
     }
 
-    /// The alignment in bytes that a GPU needs to read one lane, as [`Typestr::alignment`] defines it; 1 for types that
-    /// only one protocol has.
+    /// The alignment in bytes that a GPU needs to read one lane: the lane's size, also for a complex type, as
+    /// [`Typestr::alignment`] explains; 1 for types that only one protocol has.
     #[doc(hidden)]
     #[inline(always)]
     pub const fn alignment(self) -> u64 {

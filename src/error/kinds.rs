@@ -179,7 +179,7 @@ kinds! {
     /// `readonly=`, `copy=` or `detach=` is not a bool.
     Flag: Type, "flag", "None, True or False";
 
-    /// Stream 0, which may mean the legacy or the per-thread default stream.
+    /// The number 0 as `stream=` or as a dict's stream. It may mean the legacy or the per-thread default stream.
     StreamZero: Value, "stream", "1 for the legacy default stream, 2 for the per-thread one, a handle, None, or as stream= the library's own stream object; 0 is ambiguous";
     /// A stream integer below -1, or of more than 64 bits.
     StreamNegative: Value, "stream", "None, -1, 1, 2 or a handle above 2";

@@ -129,7 +129,7 @@ pub struct Answers<'f, 'a> {
     /// The answer to [`Question::BothLive`]: the consumer's stream and the producer's stream, or `Some(None)` if one of
     /// them is not alive.
     pub both_live: Option<Option<(Alive<'a>, Alive<'a>)>>,
-    /// The answer to [`Question::Streams`]. A stream with several roles has several entries.
+    /// The answer to [`Question::Streams`]. A stream may have several entries, such as one for each of its roles.
     pub streams: Option<&'f [(Role, Found<'a>)]>,
     /// Whether the garbage collector clears the memory's owner, or may clear it. Read only if [`Self::streams`] is set.
     pub collected: bool,

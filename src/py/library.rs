@@ -20,7 +20,7 @@ pub(super) trait Library: Sync + fmt::Debug {
     /// package and the modules inside it. A name in angle brackets is no package's.
     fn name(&self) -> &'static str;
 
-    /// The library's habits. A row may name another package of the library's, as `jaxlib` for JAX.
+    /// The library's habits. A row may name another package that has classes of the library, such as `jaxlib` for JAX.
     fn habits(&self) -> &'static [HabitRow] {
         &[]
     }

@@ -113,7 +113,8 @@ pub(crate) fn dtype(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayD
     PyArrayDescr::new(py, dtype.typestr())
 }
 
-/// The key under which `words` has the producer's own dtype. A CAI dict has no such key.
+/// The key of the producer's own dtype, if known, in the entries kept for an array that only CAI can express. A CAI
+/// dict has no such key.
 pub(crate) fn exact(py: Python<'_>) -> &Bound<'_, PyString> {
     intern!(py, "dtype")
 }

@@ -32,6 +32,15 @@ def test_one_of_the_same_name_replaces_the_other(cuda: Any, library: StandIn) ->
     assert (library.asked, other.asked) == ([0, 0], [0, 0])
 
 
+def test_a_library_whose_class_has_no_hash_is_found_each_time(cuda: Any, no_libraries: Any) -> None:
+    class Compared(StandIn):
+        __hash__ = None  # type: ignore[assignment]
+
+    library = Compared({0: cuda.legacy})
+    for _ in range(2):
+        assert type(convert(cuda.array([1.0]), library)) is Array
+
+
 @pytest.mark.parametrize("memory", ["managed", "pinned"])
 def test_for_memory_of_another_gpu_that_ones_stream_is_asked_for(
     memory: str, cuda: Any, library: StandIn

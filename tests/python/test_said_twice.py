@@ -488,3 +488,29 @@ def test_where_an_empty_array_is_that_answers_by_the_bridge_is_not_asked_for_eve
             return from_cai(self).device
 
     assert from_cai(Own()).device == (2, 0)
+
+
+def test_an_exception_that_the_producer_keeps_is_no_cause_of_itself(cuda: Any) -> None:
+    x = cuda.array([0.0] * 4, speaks=())
+    kept = BufferError("kept")
+
+    class Keeps:
+        held = x
+
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            raise kept
+
+        def __dlpack__(self, **how: Any) -> Any:
+            raise BufferError("not by DLPack") from kept
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (2, 0)
+
+    with pytest.raises(BufferError) as raised:
+        to_cai(Keeps())
+    seen, one = set[int](), raised.value
+    while one is not None:
+        assert id(one) not in seen, "a circle"
+        seen.add(id(one))
+        one = one.__cause__  # type: ignore[assignment]

@@ -237,11 +237,14 @@ def _takes(method: Any, *arguments: Any) -> bool:
 
 def find(to: Any, field: str = "to") -> Library:
     """Find the library that `to` names: a module, its name, or a type of its arrays."""
+    has_hash = True
     try:
         found: Library = FOUND[to].library
         return found
-    except (KeyError, TypeError):
+    except KeyError:
         pass
+    except TypeError:
+        has_hash = False  # such as a library of a class that has `__eq__` alone
     before = _registered
     library = _look_up(to)
     if library is None:
@@ -250,7 +253,8 @@ def find(to: Any, field: str = "to") -> Library:
     with _lock:
         # Another thread may have registered another library of that name in the meantime. An entry
         # point registers its own.
-        if _registered is before or _registered.get(library.name) is library:
+        is_known = _registered is before or _registered.get(library.name) is library
+        if has_hash and is_known:
             FOUND[to] = converter
     return library
 

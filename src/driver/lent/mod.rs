@@ -117,7 +117,7 @@ ops! {
     TakeEvent = 7, "cuEventCreate";
     /// Takes an event's handle, context and life, and keeps the event for reuse.
     SpareEvent = 8, "cuEventDestroy";
-    /// Takes an event's handle, context and life. Returns whether the event is reached.
+    /// Takes an event's handle, its context and that context's life. Returns whether the work before the event is done.
     IsReached = 9, "cuEventQuery";
     /// Takes a stream. Returns 0 outside a capture, 1 inside, 2 beside; and the capture's number.
     CaptureStatus = 10, "cuStreamIsCapturing";

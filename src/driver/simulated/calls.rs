@@ -23,7 +23,8 @@ pub(super) struct CallLog {
 pub(super) type DriverResult<T> = Result<T, u32>;
 
 impl Simulated {
-    /// Runs `body` as the driver call named `call`. The call is not logged, and no injected fault applies to it.
+    /// Runs `body` as the driver call named `call`. Errors and reports show that name. The call is not logged, and no
+    /// injected fault applies to it: [`Self::called`] adds the log and the faults.
     pub(super) fn make<T>(
         &self,
         call: &'static str,

@@ -124,7 +124,7 @@ impl EventTable {
         self.all.len()
     }
 
-    /// The stream points that events mark.
+    /// The points that events mark, without those inside captures.
     pub(super) fn points(&mut self) -> impl Iterator<Item = &mut Clock> {
         self.all.iter_mut().filter_map(|event| match &mut event.recorded {
             EventPoint::Point(clock) => Some(clock),

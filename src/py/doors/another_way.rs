@@ -56,8 +56,9 @@ fn by_another_protocol(
 ) -> PyResult<Box<HeldMemory>> {
     let py = x.py();
     let because = |error: PyErr, cause: &PyErr| {
-        // A producer may keep one exception and raise it every time.
-        if !error.value(py).is(cause.value(py)) {
+        // A producer may keep one exception and raise it again, even as the cause of the first error.
+        let mut causes = std::iter::successors(Some(cause.clone_ref(py)), |one| one.cause(py));
+        if !causes.any(|one| one.value(py).is(error.value(py))) {
             error.set_cause(py, Some(cause.clone_ref(py)));
         }
         error

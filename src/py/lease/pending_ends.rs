@@ -254,7 +254,7 @@ struct Pending {
 
 impl Default for Pending {
     fn default() -> Self {
-        // Take turns by the last mark, since `is_done` checks that one first.
+        // An end waits in the lane of its last mark's stream, since `is_done` checks that mark first.
         let turn = |ending: &Ending<Box<HeldMemory>>| {
             ending.mark().and_then(|marks| marks.last()).map(Mark::turn)
         };

@@ -15,7 +15,8 @@ use crate::stream::{Alive, Ready, Stream};
 pub(crate) struct ProducerSide {
     /// The producer's GPU and context.
     pub(crate) place: Place,
-    /// A reference to the producer's stream, or to the stream's stand-in; `None` if there is neither.
+    /// A reference to the producer's stream if something keeps that stream, or to its stand-in. `None` if no stream of
+    /// the producer's is known, or if nothing keeps the stream and nothing stands in for it.
     pub(super) stream: Option<StreamRef>,
     /// The producer, if its dict named no stream at import and may name one later. The bridge asks it again.
     pub(super) unnamed: Option<Unnamed>,
@@ -34,7 +35,8 @@ pub(crate) struct Readiness {
     /// What consumers are told about pending work: the stream that the array is ready on, that nothing is pending, or
     /// that the producer does not say.
     pub(crate) told: Ready,
-    /// A reference to the producer's stream, or to the stream's stand-in; `None` if there is neither.
+    /// A reference to the producer's stream if something keeps that stream, or to its stand-in. `None` if no stream of
+    /// the producer's is known, or if nothing keeps the stream and nothing stands in for it.
     pub(crate) producer: Option<StreamRef>,
     /// A reference to the stream that the array is ready on, or to the stream's stand-in. Not needed if `producer` has
     /// that stream, nor for a default stream at the producer's place. `None` also if nothing keeps the stream. A

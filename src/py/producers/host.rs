@@ -80,9 +80,10 @@ fn tensor(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<HostTensor> {
     HostTensor::take(given)
 }
 
-/// Handles a NumPy array `x` whose strides NumPy's DLPack cannot express. If the caller wants a copy, returns the
-/// tensor of one. Otherwise fails with the error that such an array on a GPU gets. `None` if `x` is no NumPy array, or
-/// if nothing in its dict is wrong.
+/// Tries again with a NumPy array `x` that could not be exported by DLPack: `error` says why. If the caller wants a
+/// copy, and a copy of `x` can be exported, returns the copy's tensor. Otherwise checks the dict that `x` has in
+/// `__array_interface__`, like the dict of an array on a GPU, and fails with what the check finds, such as strides that
+/// DLPack cannot express. `None` if the check finds nothing, and if `x` is no NumPy array or has no such dict.
 #[cold]
 fn of_numpys(x: &Bound<'_, PyAny>, for_copy: bool, error: &PyErr) -> PyResult<Option<HostTensor>> {
     let Some(numpy) = imported(x.py(), intern!(x.py(), "numpy"))? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! The memory of an array imported from Python, or by the C interface, for code in Rust and C.
+//! The memory of an array that Rust code imported from a Python object, or that C code imported by the C interface.
 
 use std::sync::{Mutex, PoisonError};
 

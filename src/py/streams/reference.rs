@@ -232,8 +232,8 @@ impl StreamRef {
             _ => return Ok(None),
         };
         let now = exporter.ask(py, self.stream())?.and_then(Ready::stream);
-        // Compared by driver handle. On this thread, another thread's per-thread stream counts as the legacy default
-        // stream.
+        // Compare the handles that this thread gives the driver. For another thread's per-thread stream that is the
+        // legacy default stream's handle, so the legacy default stream then counts as no other stream.
         let before = alive_by(exporter, self.stream(), self.place).native();
         let other = now
             .map(|stream| alive_by(exporter, stream, self.place))
