@@ -66,6 +66,17 @@ def test_a_hand_over_after_the_move_waits_for_the_stream_of_now(reader, through,
     assert done(seen) == [2.0] * 4
 
 
+def test_one_that_named_no_stream_is_heard_after_a_consumer_that_named_its_own(cuda):
+    then, consumer = cuda.stream("then"), cuda.stream("consumer")
+    array = cuda.array([1.0] * 4, speaks="cai3", name="x")
+    view = from_cai(to_cai(array, stream=consumer), stream=-1)
+    then.fill(array, 2.0)
+    copy = to_cai(view.__dlpack__(stream=consumer, copy=True, max_version=(1, 3)), stream=consumer)
+    seen = consumer.read(copy)
+    copy.release()
+    assert done(seen) == [2.0] * 4
+
+
 class Around:
     """A class around an array of a library, whose dict names the library's stream of the moment."""
 
