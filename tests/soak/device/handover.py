@@ -346,7 +346,10 @@ class HandOvers(Lives):
         wants(view.place == place)
         made = View(view.array, None, None, view.readonly, place, place, home, upstream)
         made = made._replace(gpus=root.own, tensor=view.tensor, unnamed=view.unnamed)
-        if step.stream == -1 or (stream is None and named is None):
+        if step.stream == -1:
+            # As for any other dict: with -1 nobody is asked again.
+            return made._replace(unnamed=False)
+        if stream is None and named is None:
             return made
         if stream is not None:
             # A default stream of the dict is taken for one of the memory's GPU.
