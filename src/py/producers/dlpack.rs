@@ -15,7 +15,7 @@ use super::device::{check_exists, check_memory};
 use super::dunder::{ask, ask_quickly, call, dlpack_device};
 use super::readiness::{of_producer, work_stream};
 use super::types::{self, ProducerKind, TypeFacts};
-use super::{ImportFor, Refused, guards, host_wait};
+use super::{ImportFor, Refused, host_wait, refusals};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
 use crate::dlpack::capsule::{self, Form, Held};
@@ -47,13 +47,13 @@ pub(crate) fn exchange(
     let py = x.py();
     look(py);
     let driver = driver::prepared(|call| detach(py, call))?;
-    let imported = table.import(x).map_err(|error| guards::explain(x, facts, error))?;
+    let imported = table.import(x).map_err(|error| refusals::explain(x, facts, error))?;
     decode::check_own(imported.0.flags())?;
     let mut source = HeldMemory::array(x.clone().unbind(), None, driver, By::ExchangeApi);
     let read = imported.read_into(&mut source.array);
-    read.map_err(|error| guards::explain_null(x, facts, error))?;
+    read.map_err(|error| refusals::explain_null(x, facts, error))?;
     source.take(ImportedDlpack::Versioned(imported.0));
-    guards::check(x, facts, Some(source.array.dtype()))?;
+    refusals::check(x, facts, Some(source.array.dtype()))?;
     if !facts.has(Habit::KeepsToDlpack) {
         check_memory(&source.driver, &source.array)?;
     }
@@ -97,7 +97,7 @@ pub(crate) fn protocol(
     let quick = argument.naming(|| ask_quickly(x, known, argument.request()));
     let quick = quick.map_err(Refused::ByProducer)?;
     let device = if quick.is_none() { declared_device(x)? } else { None };
-    guards::check(x, facts, None)?;
+    refusals::check(x, facts, None)?;
     // If the library names its stream, call `__dlpack__` with -1, so that it orders nothing: the bridge orders the
     // hand-over and the end. The bridge's own views are left out: their `__dlpack__` makes the requested stream wait.
     let own = match device {
@@ -118,7 +118,7 @@ pub(crate) fn protocol(
     };
     let capsule =
         answer.cast::<PyCapsule>().map_err(|_| refused(Kind::CapsuleType, an_object(&answer)))?;
-    let held = capsule::read(capsule).map_err(|error| guards::explain_null(x, known, error))?;
+    let held = capsule::read(capsule).map_err(|error| refusals::explain_null(x, known, error))?;
     let Held { form, array, context } = held;
     wanted.check_dtype(array.dtype())?;
     if let Form::Versioned(flags) = form {
@@ -206,7 +206,7 @@ pub(super) fn make_ready(
     driver: &Handle,
     place: Place,
 ) -> PyResult<()> {
-    guards::check(x, facts, None)?;
+    refusals::check(x, facts, None)?;
     let device = Some(Device::cuda(place.ordinal));
     on_device(x.py(), driver, device, || ask(x, facts, Request::Unspecified)).map(drop)
 }

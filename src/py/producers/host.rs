@@ -12,7 +12,7 @@ use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
 
 use super::dtype::own_name;
 use super::dunder;
-use super::guards;
+use super::refusals;
 use super::types::{TypeFacts, facts, stands_for};
 use crate::dlpack::host::HostTensor;
 use crate::dlpack::{capsule, encode};
@@ -40,14 +40,14 @@ pub(crate) fn take_in(x: &Bound<'_, PyAny>, for_copy: bool) -> PyResult<HostTens
     let stands_for = if of_type.is_array() { None } else { stands_for(x)? };
     let known = stands_for.as_ref().map(facts).transpose()?;
     let known = known.as_ref().unwrap_or(&of_type);
-    guards::check_mask(x)?;
-    guards::check(x, known, None)?;
+    refusals::check_mask(x)?;
+    refusals::check(x, known, None)?;
     let mut tensor = match tensor(x, &of_type) {
         Err(error) => match answered(x.py(), bits(x))?.flatten() {
             Some(bits) => tensor(&bits, &*facts(&bits)?)?,
             None => match of_numpys(x, for_copy, &error)? {
                 Some(tensor) => tensor,
-                None => return Err(guards::explain(x, known, error).into()),
+                None => return Err(refusals::explain(x, known, error).into()),
             },
         },
         taken => taken?,
@@ -72,7 +72,7 @@ fn tensor(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<HostTensor> {
         && facts.has_still(table, x)?
     {
         let taken = HostTensor::of(ImportedDlpack::Versioned(table.import(x)?.0));
-        return Ok(taken.map_err(|error| guards::explain_null(x, facts, error))?);
+        return Ok(taken.map_err(|error| refusals::explain_null(x, facts, error))?);
     }
     let answer = dunder::ask_on_host(x)?;
     let given = answer.cast::<PyCapsule>();

@@ -5,7 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::guards;
+use super::refusals;
 use super::types::{self, ProducerKind, TypeFacts};
 use crate::device::Device;
 use crate::error::{Error, Kind};
@@ -14,8 +14,8 @@ use crate::py::streams::argument::pair;
 use crate::py::text::{an_object, printed, type_name};
 use crate::py::this_thread::asking;
 
-/// The CAI dict of `x`, or `x` itself if it is a dict. Refuses the tensors that [`guards::check_layout`] and
-/// [`guards::check`] refuse.
+/// The CAI dict of `x`, or `x` itself if it is a dict. Refuses the tensors that [`refusals::check_layout`] and
+/// [`refusals::check`] refuse.
 pub(super) fn interface<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,
@@ -24,8 +24,8 @@ pub(super) fn interface<'py>(
         return Ok(x.cast::<PyDict>()?.clone());
     }
     if facts.lazy.is_some() {
-        guards::check_layout(x, facts)?;
-        guards::check(x, facts, None)?;
+        refusals::check_layout(x, facts)?;
+        refusals::check(x, facts, None)?;
     }
     match asking(x, || x.getattr(intern!(x.py(), "__cuda_array_interface__"))) {
         Ok(interface) => match interface.cast_into::<PyDict>() {
