@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::capture::CaptureStatus;
-use crate::copy::{Block, CopyPlan};
+use crate::copy_plan::{Block, CopyPlan};
 use crate::descriptor::Descriptor;
 use crate::device::{Context, Device, MemoryKind, Place};
 use crate::driver::codes::{

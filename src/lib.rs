@@ -66,7 +66,7 @@ pub mod dtype;
 pub mod layout;
 
 #[doc(hidden)]
-pub mod copy;
+pub mod copy_plan;
 
 #[doc(hidden)]
 pub mod device;

@@ -20,7 +20,7 @@ STEPS = {
     "take in": ("#4c78a8", "py/producers py/habits py/library py/libraries py/cai_dict cai dlpack"),
     "describe": ("#2f8f8b", "py/source descriptor layout dtype device"),
     "order": ("#c2571a", "py/hand_over py/streams order capture stream"),
-    "hand out": ("#4f8a5b", "py/views py/exchange_api py/numpy buffer copy"),
+    "hand out": ("#4f8a5b", "py/views py/exchange_api py/numpy buffer copy_plan"),
     "give back": ("#8a5fa8", "py/lease lease"),
 }
 # And what stands around it.

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use cai_bridge::copy::{Block, CopyPlan, MAX_PITCH};
+use cai_bridge::copy_plan::{Block, CopyPlan, MAX_PITCH};
 use cai_bridge::descriptor::Descriptor;
 use cai_bridge::device::Device;
 use cai_bridge::dtype::Dtype;

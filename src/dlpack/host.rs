@@ -13,7 +13,7 @@ use pyo3::types::PyCapsule;
 use super::capsule::{self, Held};
 use super::decode::{self, Header};
 use crate::buffer;
-use crate::copy::CopyPlan;
+use crate::copy_plan::CopyPlan;
 use crate::descriptor::Descriptor;
 use crate::driver::host::HostMemory;
 use crate::error::{Error, Kind, Result};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Context;
 use super::host::HostMemory;
-use crate::copy::Block;
+use crate::copy_plan::Block;
 use crate::error::Result;
 use crate::stream::Alive;
 

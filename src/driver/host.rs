@@ -8,7 +8,7 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::fmt::Debug;
 use std::ptr::NonNull;
 
-use crate::copy::Block;
+use crate::copy_plan::Block;
 
 /// The alignment of the bridge's own blocks: that of `cuMemAlloc`, which DLPack asks for as well (`dlpack.h`,
 /// `DLTensor::data`).

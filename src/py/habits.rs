@@ -1,5 +1,6 @@
 //! What known libraries do that the bridge does not expect of an unknown library. It looks a type's habits up when it
-//! first meets the type, and caches them. The rows are in `libraries`: in the library's own file, or in `peculiar.rs`.
+//! first meets the type, and caches them. The rows are in `libraries`: in the library's own file, or in
+//! `habits_only.rs`.
 //!
 //! Each row names the version on which the habit was seen and a test that shows it, so that it can be checked again on
 //! newer versions.

@@ -88,7 +88,7 @@ mod _core {
     use super::lease::{_end, _settle};
     use super::library::{_forget_habits, _habits};
     use super::numpy::_dtypes;
-    use super::observe::log::_set_event_level;
+    use super::observe::to_logging::_set_event_level;
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
     use super::plain::_plain_types;
     use super::text::_shown;
@@ -108,7 +108,7 @@ mod _core {
         }
         super::libraries::know(py);
         fork::watch();
-        super::observe::log::install();
+        super::observe::to_logging::install();
         super::interpreter::quiet();
         super::producers::cai::ordering_wanted();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -330,7 +330,7 @@ def test_a_library_has_one_name_in_rust_in_python_and_in_the_tests() -> None:
 
     python = {one.removeprefix("_") for one in files("python/cai_bridge/_libraries", "_[!_]*.py")}
     python -= {"library", "views"}
-    others = {"mod", "ordinary", "peculiar", "registered", "simulated"}
+    others = {"mod", "ordinary", "habits_only", "registered", "simulated"}
     rust = files("src/py/libraries", "*.rs") - others
     assert rust - python == set()
     tests = files("tests/python/libraries", "test_*.py")

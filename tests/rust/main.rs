@@ -16,7 +16,7 @@ mod array;
 mod bodies;
 mod buffer;
 mod capture;
-mod copy;
+mod copy_plan;
 mod descriptor;
 mod dtype;
 mod end;

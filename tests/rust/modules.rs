@@ -242,7 +242,7 @@ fn no_files_use_each_other_in_a_circle() {
 fn libraries() -> HashSet<String> {
     // Names that say more than a library's.
     let general =
-        ["cai_bridge", "cuda", "nvidia", "ordinary", "peculiar", "registered", "simulated"];
+        ["cai_bridge", "cuda", "nvidia", "ordinary", "habits_only", "registered", "simulated"];
     let mut files = Vec::new();
     sources(&root().join("py/libraries"), &mut files);
     let stem = |file: &PathBuf| file.file_stem().unwrap().to_str().unwrap().to_owned();

@@ -25,7 +25,7 @@ use crate::lease::{EndState, Ending, Most, Parked};
 use crate::local::local;
 use crate::order::{Mark, MarkStream};
 use crate::py::interpreter::{self, Answer, entry, or_no_memory};
-use crate::py::observe::log::{is_telling, quietly};
+use crate::py::observe::to_logging::{is_telling, quietly};
 use crate::py::observe::{CallSpan, EndOutcome};
 
 /// An end to run, and the start time of the call that caused it, for the trace.

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::device::Place;
 use crate::py::interpreter::program_line;
-use crate::py::observe::log::is_warning_read;
+use crate::py::observe::to_logging::is_warning_read;
 
 /// A line of the program: file and number.
 pub(crate) type Line = (String, u32);

@@ -1,15 +1,15 @@
-//! The libraries that the bridge knows: a file for each, and `peculiar.rs` for libraries with habits only. Elsewhere in
-//! `src`, libraries of GPU arrays are named only in comments and messages.
+//! The libraries that the bridge knows: a file for each, and `habits_only.rs` for libraries with habits only. Elsewhere
+//! in `src`, libraries of GPU arrays are named only in comments and messages.
 //!
 //! A library's Python half, if any, is in `python/cai_bridge/_libraries`: `_warp.py` for `warp.rs`. To add a library,
 //! begin with a copy of `warp.rs`; the manual's page `docs/adding.md` has the steps.
 
 mod cuda_core;
 mod cupy;
+mod habits_only;
 mod jax;
 mod numba;
 mod ordinary;
-mod peculiar;
 mod registered;
 mod simulated;
 mod torch;
@@ -35,7 +35,7 @@ const ALL: &[&dyn Library] = &[
     &cuda_core::CUDA_CORE,
     &simulated::CaiBridgeTesting,
     &registered::Registered,
-    &peculiar::PECULIAR,
+    &habits_only::HABITS_ONLY,
 ];
 
 /// Registers the libraries, before the first array comes.

@@ -1,8 +1,8 @@
 //! Logging and traces.
 
 mod fields;
-pub(crate) mod log;
 mod span;
+pub(crate) mod to_logging;
 pub(crate) mod trace;
 
 pub(crate) use span::{By, CallSpan, EndOutcome, EndTag, EndedBy, PassedArray};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cai_bridge::copy::{Block, Pitch};
+use cai_bridge::copy_plan::{Block, Pitch};
 use cai_bridge::device::MemoryKind;
 use cai_bridge::driver::Driver;
 use cai_bridge::driver::copies::{Copies, CopyRoute, Transfer};

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use cai_bridge::copy::{Block, CopyPlan, MAX_PITCH};
+use cai_bridge::copy_plan::{Block, CopyPlan, MAX_PITCH};
 use cai_bridge::error::{Error, Kind};
 use cai_bridge::layout::Layout;
 

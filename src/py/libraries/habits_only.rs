@@ -3,7 +3,7 @@
 use super::ordinary::Ordinary;
 use crate::py::habits::{Habit, HabitRow, known};
 
-pub(super) const PECULIAR: Ordinary = Ordinary::new("<peculiar>", HABITS);
+pub(super) const HABITS_ONLY: Ordinary = Ordinary::new("<habits only>", HABITS);
 
 const HABITS: &[HabitRow] = &[
     known("nanobind", Habit::OrdersNothing, "2.9", "python/libraries/test_nanobind.py"),
