@@ -214,4 +214,4 @@ def test_nothing_calls_what_ends_captures() -> None:
         if re.search(r"cuCtxSynchronize|ctx_synchronize|cuCtxRecordEvent", code):
             named.append(source.relative_to(ROOT / "src").as_posix())
     # A program's own call on the simulated device, by which it ends its own captures there.
-    assert named == ["driver/simulated/call.rs"]
+    assert named == ["driver/simulated/entry_points.rs"]

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::calls::DriverResult;
+use super::call_log::DriverResult;
 use super::clock::Clock;
 use super::codes;
 use super::history::{Access, Actor, History};

@@ -20,10 +20,10 @@
 
 use std::collections::HashMap;
 
-use super::call::{Call, CallArguments};
-use super::calls::DriverResult;
+use super::call_log::DriverResult;
 use super::clock::{Clock, Lane};
 use super::codes;
+use super::entry_points::{Call, CallArguments};
 use super::operation::{Node, Operation};
 use super::stream_table::{CaptureId, CaptureMember, LegacyOrdering, StreamId};
 use super::{MachineState, Simulated};

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 
-use super::calls::DriverResult;
+use super::call_log::DriverResult;
 use super::codes;
 use super::report::ReportKind;
 use super::{MachineState, Simulated};

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use super::call::{Call, CallArguments};
-use super::calls::DriverResult;
+use super::call_log::DriverResult;
 use super::codes;
+use super::entry_points::{Call, CallArguments};
 use super::operation::{Action, Operation, Span, Work};
 use super::{MachineState, Simulated};
 use crate::device::MemoryKind;

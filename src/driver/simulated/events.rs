@@ -5,10 +5,10 @@
 //! that was never recorded does nothing. Inside a capture, an ordinary wait for it spoils the capture. Recording an
 //! event on a stream of another context is an error, as with the real driver.
 
-use super::call::{Call, CallArguments};
-use super::calls::DriverResult;
+use super::call_log::DriverResult;
 use super::clock::Clock;
 use super::codes;
+use super::entry_points::{Call, CallArguments};
 use super::operation::{Operation, Work};
 use super::processes::SharedEvent;
 use super::stream_table::{CaptureId, LegacyOrdering, StreamId};

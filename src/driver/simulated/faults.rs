@@ -7,7 +7,7 @@
 use std::fmt;
 
 use super::Simulated;
-use super::call::Call;
+use super::entry_points::Call;
 
 /// Why a fault was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::calls::DriverResult;
+use super::call_log::DriverResult;
 use super::capture::{Capture, CaptureMode};
 use super::clock::{Clock, Lane};
 use super::codes;

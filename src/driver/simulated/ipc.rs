@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use super::call::{Call, CallArguments};
-use super::calls::DriverResult;
+use super::call_log::DriverResult;
 use super::clock::Clock;
 use super::codes;
+use super::entry_points::{Call, CallArguments};
 use super::events::EventPoint;
 use super::memory::{DEFAULT_POOL, IpcExport};
 use super::processes::{Arena, At, SharedEvent, memory, take};

@@ -17,12 +17,12 @@
 
 mod access;
 mod allocate;
-mod call;
-mod calls;
+mod call_log;
 mod capture;
 mod clock;
 mod contexts;
 mod copies;
+mod entry_points;
 mod events;
 mod faults;
 mod graph;
@@ -42,9 +42,9 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 pub use super::codes;
-pub use call::{Call, CallArguments, CallRecord, Outcome};
-pub use calls::LOGGED;
+pub use call_log::LOGGED;
 pub use capture::CaptureMode;
+pub use entry_points::{Call, CallArguments, CallRecord, Outcome};
 pub use faults::FaultError;
 pub use graph::Graph;
 pub use machine::{Machine, Task};
@@ -73,7 +73,7 @@ struct MachineState {
     host: clock::Clock,
     /// The number of calls of `learn` since it last shortened the clocks.
     learned: usize,
-    calls: calls::CallLog,
+    calls: call_log::CallLog,
     /// The name of the last call that `make` has made, for reports.
     call: &'static str,
     reports: report::Reports,
@@ -104,7 +104,7 @@ impl Simulated {
             schedule: schedule::Schedule::default(),
             host: clock::Clock::default(),
             learned: 0,
-            calls: calls::CallLog::default(),
+            calls: call_log::CallLog::default(),
             call: "",
             reports: report::Reports::default(),
             sequence: 0,
@@ -120,7 +120,7 @@ impl Simulated {
     }
 
     /// If the event's context was reset after the event was made, fails in the name of `call`. Makes no report.
-    fn check_life(&self, call: call::Call, event: Event) -> Result<()> {
+    fn check_life(&self, call: entry_points::Call, event: Event) -> Result<()> {
         self.make(call.name(), |state| {
             if state.contexts.life(event.context)? == event.life {
                 Ok(())

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::calls::DriverResult;
+use super::call_log::DriverResult;
 use super::codes;
 use super::report::ReportKind;
 use super::stream_table::{LegacyOrdering, StreamId};

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::calls::DriverResult;
+use super::call_log::DriverResult;
 use super::clock::{Clock, Lane};
 use super::codes;
 use super::history::Actor;

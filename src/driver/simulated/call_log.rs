@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::call::{Call, CallArguments, CallRecord, Outcome};
 use super::codes;
+use super::entry_points::{Call, CallArguments, CallRecord, Outcome};
 use super::faults::{Fault, Faults};
 use super::{MachineState, Simulated};
 use crate::error::Result;

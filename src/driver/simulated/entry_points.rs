@@ -1,4 +1,4 @@
-//! A driver call: its entry point, its arguments and its outcome.
+//! The entry points of the driver that are logged, and the arguments and the outcome of a call.
 
 use crate::driver::{Context, Event};
 use crate::stream::{Stream, Thread};
