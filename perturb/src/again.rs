@@ -5,7 +5,7 @@ use core::ffi::c_void;
 
 use crate::driver;
 use crate::entries::Row;
-use crate::launched::{COMPARED, FAILED, FOREIGN, VARIES};
+use crate::launch::{COMPARED, FAILED, FOREIGN, VARIES};
 use crate::memory::Range;
 use crate::record::{Kind, LOG};
 use crate::settings::PATIENCE;
@@ -60,7 +60,7 @@ impl Looked {
         look(&mut self.windows) && look(&mut self.host)
     }
 
-    /// Decides not to repeat the launch. `why` is a flag of [`launched`](crate::launched).
+    /// Decides not to repeat the launch. `why` is a flag of [`launch`](crate::launch).
     pub(crate) fn give_up(&mut self, why: u64) {
         self.flags |= why;
         self.kept.clear();

@@ -21,7 +21,7 @@
 //! - `driver`, `gate` and `marks`: the CUDA driver.
 //! - `stack` and `frames`: Python's C API, and its frames.
 //! - `functions`: the program's functions.
-//! - Their callers: `run`, `serial`, `log`, `settings`, `record`, `recording`, `launched`, `graphs`, `compared`,
+//! - Their callers: `run`, `serial`, `log`, `settings`, `record`, `recording`, `launch`, `graphs`, `compared`,
 //!   `again`.
 
 #![cfg_attr(not(test), no_std)]
@@ -31,7 +31,7 @@
 extern crate alloc;
 
 // A module uses only the modules above it in this list.
-mod launch;
+mod numbers;
 mod design;
 mod copies;
 mod streams;
@@ -46,7 +46,7 @@ mod frames;
 mod stack;
 mod marks;
 mod gate;
-mod launched;
+mod launch;
 mod record;
 mod graphs;
 mod told;

@@ -3,8 +3,8 @@
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::entries::{ENTRIES, Entry, Kind, Row};
-use crate::launch::number;
 use crate::log::{self, Count};
+use crate::numbers::number;
 use crate::record;
 use crate::recording::{self, Noted};
 use crate::settings::{Mode, PATIENCE, Settings};

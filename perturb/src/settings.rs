@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::launch::{Chosen, decimal, list};
+use crate::numbers::{Chosen, decimal, list};
 use crate::streams::Delay;
 use crate::sys;
 

@@ -208,7 +208,7 @@ fn what_a_kernel_was_given_is_a_suspect_and_what_it_changed_is_proven() {
     let mut program = Program::new(None);
     program.touch(1, 0, How::Read);
     let mut lost = operation(0);
-    lost.flags = crate::launched::LOST;
+    lost.flags = crate::launch::LOST;
     program.0.work(2, lost, &[Touch::exact(0, 8, How::Write)]);
     assert_eq!(program.0.found.each, [(0, 1, false)]);
 }

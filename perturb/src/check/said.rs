@@ -9,7 +9,7 @@ use super::cells::How;
 use super::clocks::{Form, Operation};
 use super::found::Pair;
 use crate::entries::ENTRIES;
-use crate::launched;
+use crate::launch;
 
 /// The most pairs of lines to write.
 const PAIRS: usize = 2000;
@@ -136,14 +136,14 @@ fn side(to: &mut String, reader: &Reader<'_>, index: u32, how: How, low: u64) {
 /// at.
 fn why(flags: u64) -> &'static str {
     const WHY: [(u64, &str); 8] = [
-        (launched::LOST, "it took longer than a second"),
-        (launched::BESIDE, "other work ran beside it"),
-        (launched::WAITS, "it may wait for another kernel"),
-        (launched::FIXED, "its attributes or nodes do not allow to repeat it"),
-        (launched::FOREIGN, "it may write managed memory, the host's or another process's"),
-        (launched::LARGE, "it was given more than 256 MiB of memory"),
-        (launched::VARIES, "it leaves other bytes each time"),
-        (launched::FAILED, "repeating it failed"),
+        (launch::LOST, "it took longer than a second"),
+        (launch::BESIDE, "other work ran beside it"),
+        (launch::WAITS, "it may wait for another kernel"),
+        (launch::FIXED, "its attributes or nodes do not allow to repeat it"),
+        (launch::FOREIGN, "it may write managed memory, the host's or another process's"),
+        (launch::LARGE, "it was given more than 256 MiB of memory"),
+        (launch::VARIES, "it leaves other bytes each time"),
+        (launch::FAILED, "repeating it failed"),
     ];
     let found = WHY.iter().find(|one| flags & one.0 != 0).map(|one| one.1);
     found.unwrap_or(if flags == 0 {

@@ -87,7 +87,7 @@ def begun(run: Run) -> list[Schedule]:
 
 
 def thread(operation: int) -> int:
-    """Tell an operation's thread, which its number begins with (perturb/src/launch.rs)."""
+    """Tell an operation's thread, which its number begins with (perturb/src/numbers.rs)."""
     return operation >> 40
 
 

@@ -18,7 +18,7 @@ use super::clocks::{Checker, For, Operation};
 use crate::driver::handle;
 use crate::entries::{ENTRIES, Kind as Does, Row};
 use crate::graphs::{CALLS, UNREAD, WAITS};
-use crate::launched;
+use crate::launch;
 use crate::memory::Place;
 use crate::record::{Kind, hash};
 use crate::streams::PER_THREAD;
@@ -321,9 +321,9 @@ impl<'a> Reader<'a> {
             }
             _ => return,
         };
-        self.checker.unseen.varying += u64::from(bytes.flags & launched::VARIES != 0);
+        self.checker.unseen.varying += u64::from(bytes.flags & launch::VARIES != 0);
         operation.flags = bytes.flags;
-        self.checker.unseen.lost += u64::from(bytes.flags & launched::LOST != 0);
+        self.checker.unseen.lost += u64::from(bytes.flags & launch::LOST != 0);
         for one in bytes.touches {
             self.known(one);
         }

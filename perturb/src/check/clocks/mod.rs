@@ -17,7 +17,7 @@ use self::clock::Clock;
 pub(crate) use self::clock::Rule;
 use super::cells::{Access, Cells, How, Touch};
 use super::found::{Found, Hit};
-use crate::launched;
+use crate::launch;
 use crate::memory::{Memory, Place};
 use crate::streams::LEGACY;
 
@@ -76,7 +76,7 @@ pub(crate) struct Operation {
     pub(crate) place: u32,
     /// The operation's number in `cai-bridge perturb`, plus 1; 0: it has none.
     pub(crate) numbered: u64,
-    /// The flags of a launch that was looked at ([`launched`]).
+    /// The flags of a launch that was looked at ([`launch`]).
     pub(crate) flags: u64,
 }
 
@@ -284,7 +284,7 @@ impl Checker {
             operation: index,
             stream: operation.stream,
             number: operation.number,
-            lost: operation.flags & launched::LOST != 0,
+            lost: operation.flags & launch::LOST != 0,
             site: super::found::site(operation),
             touch: *touch,
         };
