@@ -14,10 +14,11 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::again::{Looked, Said};
 use crate::driver;
 use crate::entries::{ENTRIES, Row};
+use crate::kernel_arguments::hash;
 use crate::launch::{BESIDE, FAILED, FIXED, FOREIGN, LARGE, LOST, Launch, WAITS, launch};
 use crate::memory::{Place, Range};
 use crate::numbers::decimal;
-use crate::record::{self, LOG, Log};
+use crate::record::{LOG, Log};
 use crate::settings::{PATIENCE, Settings};
 use crate::state::STATE;
 use crate::sys::{self, Locked, now};
@@ -135,7 +136,7 @@ impl Asked {
         if row == Row::cuGraphLaunch {
             let graph = log.graphs.get(arguments.first()?);
             return Some(Self {
-                name: record::hash(b"cuGraphLaunch"),
+                name: hash(b"cuGraphLaunch"),
                 stream: *arguments.get(1)?,
                 addresses: graph.map(|one| one.addresses.clone()).unwrap_or_default(),
                 waits: false,
@@ -146,7 +147,11 @@ impl Asked {
         let kernel = log.kernel(function);
         let mut addresses = Vec::new();
         // SAFETY: the program is about to launch the kernel with these arguments.
-        unsafe { log.addresses(&kernel, values, extra, |_, word| addresses.push(word)) };
+        unsafe {
+            kernel.addresses(&log.memory, &log.descriptors, values, extra, |_, word| {
+                addresses.push(word);
+            });
+        }
         Some(Self {
             name: kernel.name,
             stream,

@@ -173,7 +173,7 @@ impl Reading {
         let mut touches = Vec::new();
         // SAFETY: the driver returns the node's arguments in a form in which a launch takes them.
         unsafe {
-            log.addresses(&kernel, words[5], words[6], |place, word| {
+            kernel.addresses(&log.memory, &log.descriptors, words[5], words[6], |place, word| {
                 touches.push([GIVEN, word, place]);
             });
         }

@@ -7,9 +7,9 @@
 //! (`marks`). If a program's values change with the seed, it may lack a wait.
 //!
 //! For `cai-bridge races` the library delays no work on the GPU. It records the calls (`record`, `recording`,
-//! `frames`, `graphs`) and tells the program late that work is done (`told`). In a second, serial run it
-//! records the bytes that some launches change and read (`compared`, `again`). `check` checks a record for the
-//! command.
+//! `kernel_arguments`, `frames`, `graphs`) and tells the program late that work is done (`told`). In a second,
+//! serial run it records the bytes that some launches change and read (`compared`, `again`). `check` checks a
+//! record for the command.
 //!
 //! The library uses no standard library: it is loaded into every process of the program, and a process without
 //! CUDA must not notice. Nothing unwinds: a panic aborts the process. If a driver call of the library's own
@@ -22,7 +22,7 @@
 //! - `stack` and `frames`: Python's C API, and its frames.
 //! - `functions`: the program's functions.
 //! - Their callers: `run`, `serial`, `log`, `settings`, `record`, `recording`, `launch`, `graphs`, `compared`,
-//!   `again`.
+//!   `again`, `kernel_arguments`.
 
 #![cfg_attr(not(test), no_std)]
 // The tests use the standard library, and hook nothing.
@@ -47,6 +47,7 @@ mod stack;
 mod marks;
 mod gate;
 mod launch;
+mod kernel_arguments;
 mod record;
 mod graphs;
 mod told;

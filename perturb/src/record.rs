@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::fmt::Write;
 
 use crate::entries::ENTRIES;
+use crate::kernel_arguments::{Descriptors, Kernel};
 use crate::memory::Memory;
 use crate::settings::Settings;
 use crate::sys::{self, Locked};
@@ -45,25 +46,12 @@ pub(crate) enum Kind {
 
 /// The offset in bytes of the words in a record. The line before them is padded to this length.
 pub(crate) const AT: usize = 8192;
-/// The size of a `CUtensorMap` in bytes. Its address is a multiple of half of this size.
-const DESCRIPTOR: usize = 128;
 /// The words to collect before they are written to the file.
 const ROOM: usize = 1 << 16;
 /// The head of a call: its row, whether it is the per-thread form, whether its stream is being captured, and
 /// the driver's answer.
 pub(crate) fn head_of(row: usize, per_thread: bool, captured: bool, code: u32) -> u64 {
     row as u64 | u64::from(per_thread) << 16 | u64::from(captured) << 17 | u64::from(code) << 32
-}
-
-/// A kernel of the program.
-#[derive(Clone, Debug)]
-pub(crate) struct Kernel {
-    /// The offset and the size of each parameter in bytes; empty if the driver cannot tell.
-    parameters: Vec<(usize, usize)>,
-    /// The hash of the kernel's name.
-    pub(crate) name: u64,
-    /// Whether the kernel may wait for other kernels, by its name.
-    pub(crate) waits: bool,
 }
 
 /// The facts of an executable graph that later calls need.
@@ -88,8 +76,7 @@ pub(crate) struct Log {
     /// The stacks of captured calls, by the nodes that they made.
     pub(crate) nodes: BTreeMap<u64, u64>,
     pub(crate) memory: Memory,
-    /// The address of the array that a descriptor describes (`CUtensorMap`), by the hash of its bytes.
-    descriptors: BTreeMap<u64, u64>,
+    pub(crate) descriptors: Descriptors,
     pub(crate) captures: u64,
     /// The number of launches so far of kernels with each name, by the name's hash; captured and failed ones do
     /// not count.
@@ -106,7 +93,7 @@ impl Log {
         graphs: BTreeMap::new(),
         nodes: BTreeMap::new(),
         memory: Memory::NEW,
-        descriptors: BTreeMap::new(),
+        descriptors: Descriptors::NEW,
         captures: 0,
         launches: BTreeMap::new(),
     };
@@ -144,74 +131,12 @@ impl Log {
             return known.clone();
         }
         let name = driver::name_of(function).unwrap_or(b"?");
-        let parameters = parameters(function);
-        let mut words = alloc::vec![function, u64::from(parameters.is_some())];
+        let kernel = Kernel::of(function, name);
+        let mut words = alloc::vec![function, u64::from(kernel.has_parameters())];
         text(&mut words, name);
         self.put(Kind::Kernel, &words);
-        let kernel = Kernel {
-            parameters: parameters.unwrap_or_default(),
-            name: hash(name),
-            waits: waits(name),
-        };
         self.kernels.insert(function, kernel.clone());
         kernel
-    }
-
-    /// Notes that the descriptor at the address `descriptor` describes the array at `address`.
-    ///
-    /// # Safety
-    /// The driver has just written the descriptor.
-    pub(crate) unsafe fn described(&mut self, descriptor: u64, address: u64) {
-        // SAFETY: the caller guarantees a descriptor at this address.
-        let hash = unsafe { hash_of(descriptor as *const u8) };
-        self.descriptors.insert(hash, address);
-    }
-
-    /// Passes each word of a kernel's arguments that may be an address in known memory to `take`, after its
-    /// place: the parameter, and the byte in it. For a known descriptor of an array it passes the array's
-    /// address.
-    ///
-    /// # Safety
-    /// The driver accepts these arguments for this kernel.
-    pub(crate) unsafe fn addresses(
-        &self,
-        kernel: &Kernel,
-        arguments: u64,
-        extra: u64,
-        mut take: impl FnMut(u64, u64),
-    ) {
-        for (index, (offset, size)) in kernel.parameters.iter().enumerate() {
-            // SAFETY: the caller gives an address for each parameter. Otherwise it gives
-            // `CU_LAUNCH_PARAM_BUFFER_POINTER` and then the address of a buffer, in which each parameter has
-            // its offset.
-            let from = unsafe {
-                if arguments != 0 {
-                    (arguments as *const *const u8).add(index).read()
-                } else if extra != 0 {
-                    (extra as *const *const u8).add(1).read().add(*offset)
-                } else {
-                    return;
-                }
-            };
-            if from.is_null() {
-                continue;
-            }
-            let most = if self.descriptors.is_empty() { 0 } else { *size };
-            for at in (0..most.saturating_sub(DESCRIPTOR - 1)).step_by(DESCRIPTOR / 2) {
-                // SAFETY: the driver gave the parameter's size.
-                let hash = unsafe { hash_of(from.add(at)) };
-                if let Some(address) = self.descriptors.get(&hash) {
-                    take((index as u64) << 32 | at as u64, *address);
-                }
-            }
-            for at in (0..size.saturating_sub(7)).step_by(8) {
-                // SAFETY: the driver gave the parameter's size.
-                let word = unsafe { from.add(at).cast::<u64>().read_unaligned() };
-                if self.memory.may_have(word) {
-                    take((index as u64) << 32 | at as u64, word);
-                }
-            }
-        }
     }
 
     /// The number of the thread's Python stack; 0 without one. Writes a new stack to the record.
@@ -274,28 +199,6 @@ pub(crate) fn line() -> String {
     line
 }
 
-/// A hash of a name (FNV-1a).
-pub(crate) fn hash(name: &[u8]) -> u64 {
-    name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-    })
-}
-
-/// The hash of a descriptor's bytes.
-///
-/// # Safety
-/// The pointer is to as many bytes as a descriptor has.
-unsafe fn hash_of(descriptor: *const u8) -> u64 {
-    // SAFETY: the caller guarantees as many bytes as a descriptor has.
-    hash(unsafe { core::slice::from_raw_parts(descriptor, DESCRIPTOR) })
-}
-
-/// Whether the name is one of NCCL's or NVSHMEM's, whose kernels may wait for other kernels, also in other
-/// processes.
-fn waits(name: &[u8]) -> bool {
-    [&b"nccl"[..], b"nvshmem"].iter().any(|one| name.windows(one.len()).any(|part| part == *one))
-}
-
 pub(crate) fn text(to: &mut Vec<u64>, bytes: &[u8]) {
     to.push(bytes.len() as u64);
     for chunk in bytes.chunks(8) {
@@ -303,34 +206,6 @@ pub(crate) fn text(to: &mut Vec<u64>, bytes: &[u8]) {
         word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
         to.push(u64::from_le_bytes(word));
     }
-}
-
-/// The offset and the size of each of a kernel's parameters; None if the driver cannot tell.
-fn parameters(function: u64) -> Option<Vec<(usize, usize)>> {
-    const MOST: usize = 4096;
-    let mut found = Vec::new();
-    let (mut offset, mut size) = (0, 0);
-    for index in 0..MOST {
-        // SAFETY: the results are locals; the program is about to launch the function.
-        let code = unsafe {
-            match driver::cuFuncGetParamInfo(function, index, &raw mut offset, &raw mut size) {
-                0 => 0,
-                other => {
-                    let to = (&raw mut offset, &raw mut size);
-                    match driver::cuKernelGetParamInfo(function, index, to.0, to.1) {
-                        0 => 0,
-                        _ => other,
-                    }
-                }
-            }
-        };
-        match code {
-            0 => found.push((offset, size)),
-            driver::NOT_FOUND => return None,
-            _ => break,
-        }
-    }
-    Some(found)
 }
 
 /// Records that the host touches memory that a copy uses, if the thread runs Python.
@@ -369,7 +244,5 @@ mod tests {
         let mut to = Vec::new();
         text(&mut to, b"abcdefghi");
         assert_eq!(to, [9, u64::from_le_bytes(*b"abcdefgh"), u64::from(b'i')]);
-        assert!(waits(b"_Z8ncclDevKernel") && !waits(b"_Z3addPfPKf"));
-        assert_ne!(hash(b"fill"), hash(b"copy"));
     }
 }

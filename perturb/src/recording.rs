@@ -179,15 +179,17 @@ fn points_to(log: &mut Log, words: &mut Vec<u64>, row: Row, arguments: &[u64]) {
             let kernel = log.kernel(function);
             // SAFETY: the driver has just accepted these arguments for this kernel.
             unsafe {
-                log.addresses(&kernel, arguments, extra, |place, word| words.extend([place, word]));
+                kernel.addresses(&log.memory, &log.descriptors, arguments, extra, |place, word| {
+                    words.extend([place, word]);
+                });
             }
         }
         Row::cuTensorMapEncodeTiled | Row::cuTensorMapEncodeIm2col => {
             // SAFETY: the driver has just written the descriptor to the first argument's address.
-            unsafe { log.described(argument(0), argument(3)) };
+            unsafe { log.descriptors.note(argument(0), argument(3)) };
         }
         // SAFETY: the driver has just changed the descriptor at the first argument's address.
-        Row::cuTensorMapReplaceAddress => unsafe { log.described(argument(0), argument(1)) },
+        Row::cuTensorMapReplaceAddress => unsafe { log.descriptors.note(argument(0), argument(1)) },
         Row::cuStreamBeginCapture_v2 | Row::cuStreamBeginCaptureToGraph => log.captures += 1,
         Row::cuModuleUnload | Row::cuLibraryUnload => log.kernels.clear(),
         Row::cuMemcpy2DAsync_v2 | Row::cuMemcpy2D_v2 | Row::cuMemcpy2DUnaligned_v2 => {

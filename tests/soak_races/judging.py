@@ -57,7 +57,7 @@ class Found(Counts):
 
 
 def hash_of(name: str) -> int:
-    """Return the hash of a kernel's name (perturb/src/record.rs)."""
+    """Return the hash of a kernel's name (perturb/src/kernel_arguments.rs)."""
     found = 0xCBF29CE484222325
     for byte in name.encode():
         found = (found ^ byte) * 0x100000001B3 % (1 << 64)

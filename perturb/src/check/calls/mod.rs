@@ -18,9 +18,10 @@ use super::clocks::{Checker, For, Operation};
 use crate::driver::handle;
 use crate::entries::{ENTRIES, Kind as Does, Row};
 use crate::graphs::{CALLS, UNREAD, WAITS};
+use crate::kernel_arguments::hash;
 use crate::launch;
 use crate::memory::Place;
-use crate::record::{Kind, hash};
+use crate::record::Kind;
 use crate::streams::PER_THREAD;
 
 /// The driver makes the host wait for a copy of more bytes than this from pageable memory.
