@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 from test_cli import CELL, EMPTY, MATRIX
 
-from cai_bridge._cli import libraries, pairs, table
+from cai_bridge._cli import libraries, matrix, table
 from cai_bridge._cli.command import main
 from cai_bridge._cli.libraries import INSTALLABLE
 from cai_bridge._cli.marks import OUTCOMES
@@ -86,7 +86,7 @@ def test_matrix_shows_each_pair_by_its_best_routes(capsys):
 
 
 def test_matrix_shows_convert_beside_the_views():
-    assert grids(pairs.plain(of_all_sides()).splitlines()) == {
+    assert grids(matrix.plain(of_all_sides()).splitlines()) == {
         "by themselves, on the best route": [["W wrong"]],
         "by the bridge's views, on the route that is advised": [["X refused"]],
         "by convert()": [["R right"]],
@@ -238,9 +238,9 @@ def test_the_best_route_counts():
 
 
 def test_the_page_shows_convert_beside_the_views():
-    from cai_bridge._cli import pairs_page
+    from cai_bridge._cli import matrix_page
 
-    shown = pairs_page._shown(of_all_sides())
+    shown = matrix_page._shown(of_all_sides())
     assert shown["sides"] == ["by themselves", "by the bridge's views", "by convert()"]
     assert [one["count"] for one in shown["shares"]] == [0, 0, 1]
     (pair,) = shown["pairs"]
@@ -253,9 +253,9 @@ def test_the_page_shows_convert_beside_the_views():
 
 
 def test_the_page_tells_the_libraries_by_themselves_from_the_bridge():
-    from cai_bridge._cli import pairs_page
+    from cai_bridge._cli import matrix_page
 
-    shown = pairs_page._shown(a_matrix(cai="wrong", dlpack="ignored", from_cai="right"))
+    shown = matrix_page._shown(a_matrix(cai="wrong", dlpack="ignored", from_cai="right"))
     assert shown["shares"] == [
         {"name": "By themselves", "count": 0},
         {"name": "By the bridge's views", "count": 1},

@@ -11,7 +11,7 @@ import pytest
 from test_cli import MATRIX
 from test_cli_progress import Terminal
 
-from cai_bridge._cli import checking, doctor, inspection, libraries, pairs, progress, table
+from cai_bridge._cli import checking, doctor, inspection, libraries, matrix, progress, table
 from cai_bridge._cli.advice import Advice
 from cai_bridge._cli.command import main
 from cai_bridge._cli.libraries import Doors, Found
@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_is_refused_before_a_run_of_minutes(
 ):
     run = []
     monkeypatch.setattr(checking, "judged", lambda *what: run.append(what) or [])
-    monkeypatch.setattr(pairs, "_run", lambda *what: run.append(what))
+    monkeypatch.setattr(matrix, "_run", lambda *what: run.append(what))
     monkeypatch.setitem(sys.modules, "jinja2", None)
     assert main([*command, *flags]) == 2
     assert said in capsys.readouterr().err
@@ -162,7 +162,7 @@ def a_table(consumers=("taker",), outcome="right"):
 
 def test_each_cell_stands_under_the_name_of_its_consumer():
     consumers = ("a library of a rather long name", "short", "last")
-    lines = pairs.plain(a_table(consumers)).splitlines()
+    lines = matrix.plain(a_table(consumers)).splitlines()
     at = next(n for n, line in enumerate(lines) if line.startswith("All pairs by the bridge"))
     head, row = lines[at + 1 : at + 3]
     starts = [head.index(one) for one in consumers]
@@ -178,9 +178,9 @@ def test_on_a_terminal_outcomes_have_colours_and_nothing_else_has(monkeypatch, c
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     shown = a_table(outcome="wrong")
-    pairs.show(shown)
+    matrix.show(shown)
     printed = capsys.readouterr().out
-    assert ESCAPE.sub("", printed).splitlines() == pairs.plain(shown).splitlines()
+    assert ESCAPE.sub("", printed).splitlines() == matrix.plain(shown).splitlines()
     lines = printed.splitlines()
     assert lines[0] == "H200, driver 580.95"
     assert any("\x1b[1;31mW wrong" in line for line in lines)
@@ -188,8 +188,8 @@ def test_on_a_terminal_outcomes_have_colours_and_nothing_else_has(monkeypatch, c
 
 def test_without_a_terminal_library_the_matrix_is_text(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    pairs.show(a_table())
-    assert capsys.readouterr().out == pairs.plain(a_table()) + "\n"
+    matrix.show(a_table())
+    assert capsys.readouterr().out == matrix.plain(a_table()) + "\n"
 
 
 @pytest.mark.parametrize(

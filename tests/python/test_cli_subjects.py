@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cai_bridge._cli import checking, output, page, pairs, subjects, theirs
+from cai_bridge._cli import checking, matrix, output, page, subjects, theirs
 from cai_bridge._cli.command import main
 from cai_bridge._cli.exits import UsageError
 from cai_bridge._cli.libraries import Found
@@ -156,7 +156,7 @@ def test_what_is_judged_on_the_device_in_place_is_told(monkeypatch, capsys):
 def test_a_matrix_of_all_is_of_the_installed_that_have_adapters(monkeypatch, tmp_path, capsys):
     installed = tuple(Found(name, name, "1") for name in ("numpy", "simulated", "ml_dtypes"))
     monkeypatch.setattr("cai_bridge.conformance.lab.cuda.why_no_gpu", lambda: None)
-    monkeypatch.setattr(pairs, "find_libraries", lambda: installed)
+    monkeypatch.setattr(matrix, "find_libraries", lambda: installed)
     asked = []
 
     def run_isolated(producers, consumers, *, progress, **more):
@@ -171,7 +171,7 @@ def test_a_matrix_of_all_is_of_the_installed_that_have_adapters(monkeypatch, tmp
 
 def test_a_matrix_tells_each_cell_as_it_is_done(monkeypatch, tmp_path, capsys):
     told = []
-    monkeypatch.setattr(pairs.Progress, "done", lambda self, *what: told.append(what))
+    monkeypatch.setattr(matrix.Progress, "done", lambda self, *what: told.append(what))
     assert main(["matrix", "simulated", "--way", "convert"]) == 0
     assert told == [(1, 1, "simulated -> simulated, convert(x, library)")]
 

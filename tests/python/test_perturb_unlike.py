@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from perturbing import TWO, Perturb, driver, needs, run, sides
 
-from cai_bridge._cli import perturbed, racing
+from cai_bridge._cli import bisecting, perturbed
 from cai_bridge._cli.perturbed import Program
 from cai_bridge._cli.schedule import Schedule
 
@@ -127,8 +127,8 @@ def test_a_program_that_waits_for_itself_while_it_is_named_is_ended(
     monkeypatch.setattr(perturbed, "_PATIENCE", (1, 1))
     asked = Program((sys.executable, str(program)), delay=0.02)
     reference = perturbed.run(asked, "serial")
-    with pytest.raises(racing.UnnamedError, match=r"run \d+ of it was ended after \d s"):
-        racing.bisect(asked, reference, [Schedule(seed=0), Schedule(seed=1)], lambda _: None)
+    with pytest.raises(bisecting.UnnamedError, match=r"run \d+ of it was ended after \d s"):
+        bisecting.bisect(asked, reference, [Schedule(seed=0), Schedule(seed=1)], lambda _: None)
 
 
 def test_a_run_that_is_longer_as_its_delays_are_is_not_ended_for_its_time(run: Perturb) -> None:

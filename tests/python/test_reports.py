@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from cai_bridge._cli import page, pairs_page
+from cai_bridge._cli import matrix_page, page
 from cai_bridge._cli.libraries import Found
 from cai_bridge._cli.table import Table
 from cai_bridge.conformance import (
@@ -118,7 +118,7 @@ def a_table(**outcomes):
 
 
 def test_what_was_seen_of_a_pair_comes_gravest_first():
-    (pair,) = pairs_page._shown(a_table(values="right", handover="waits", dtypes="wrong"))["pairs"]
+    (pair,) = matrix_page._shown(a_table(values="right", handover="waits", dtypes="wrong"))["pairs"]
     assert (pair["producer"], pair["consumer"]) == ("maker", "taker")
     assert [(one["kind"].word, one["aspect"], one["detail"]) for one in pair["seen"]] == [
         ("wrong", "dtypes", "dtypes told"),
@@ -129,7 +129,7 @@ def test_what_was_seen_of_a_pair_comes_gravest_first():
 
 
 def test_each_outcome_is_counted_in_one_row():
-    words = [one["kind"].word for one in pairs_page._shown(a_table(values="right"))["tally"]]
+    words = [one["kind"].word for one in matrix_page._shown(a_table(values="right"))["tally"]]
     assert words == ["right", "refused", "blocks", "ignored", "wrong", "crashed", "none"]
 
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from cai_bridge._cli import perturb, perturbed, racing
-from cai_bridge._cli.race import Race
+from cai_bridge._cli import bisecting, perturb, perturbed
+from cai_bridge._cli.perturb_race import Race
 
 from .drawing import WORK, Program, draw, is_race, races
 from .judging import HERE, driver
@@ -73,8 +73,8 @@ def _named(program: Program) -> Race | str | None:
         if not verdict.schedules:
             return None
         try:
-            return racing.bisect(asked, verdict.rows[0].run, verdict.schedules, lambda _: None)
-        except racing.UnnamedError as why:
+            return bisecting.bisect(asked, verdict.rows[0].run, verdict.schedules, lambda _: None)
+        except bisecting.UnnamedError as why:
             return str(why)
 
 

@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     what = "test libraries against the requirements of the protocols"
     _add_check(_added(commands, "check", "checking", what))
     what = "hand arrays over between all pairs of libraries"
-    _add_matrix(_added(commands, "matrix", "pairs", what))
+    _add_matrix(_added(commands, "matrix", "matrix", what))
     what = "run a program with GPU work delayed, to show missing waits in its values"
     _add_perturb(_added(commands, "perturb", "perturb", what))
     what = "run a program with its GPU work recorded, to name operations that nothing orders"

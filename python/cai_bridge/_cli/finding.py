@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from . import perturbed, recorded
-from .pair import Pair
 from .perturbed import Program, Run
+from .races_pair import Pair
 
 _MOST = 500
 """So many launches are compared in the second run."""

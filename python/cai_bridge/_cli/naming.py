@@ -2,7 +2,7 @@
 
 A recorded run finds the pairs that nothing orders. One of which the program differs if it runs the
 other way round is the pair. Where no pair does so, as if the host reads too early, the program is
-run again and again with less of its work late (`racing`).
+run again and again with less of its work late (`bisecting`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from . import finding, perturbed, racing, showing
-from .pair import Pair
+from . import bisecting, finding, perturbed, showing
+from .bisecting import UnnamedError
+from .perturb_race import Race
 from .perturbed import Program, Run
-from .race import Race
-from .racing import UnnamedError
+from .races_pair import Pair
 from .schedule import Schedule
 
 __all__ = ["UnnamedError", "name"]
@@ -59,11 +59,11 @@ def name(
     if pair is not None and traced is not None:
         first, second = pair.first.operation, pair.second.operation
         if first is not None and second is not None:
-            late, early = (racing.side(traced, one, late=False) for one in (first, second))
+            late, early = (bisecting.side(traced, one, late=False) for one in (first, second))
             late = replace(late, stream_name=pair.first.stream)
             early = replace(early, stream_name=pair.second.stream)
             return Race(late, early, runs, len(traced.processes))
-    race = racing.bisect(program, reference, schedules, step)
+    race = bisecting.bisect(program, reference, schedules, step)
     return replace(race, runs=race.runs + runs)
 
 

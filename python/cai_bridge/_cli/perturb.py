@@ -9,9 +9,9 @@ from typing import Any
 
 from . import naming, output, perturbed, unseen
 from .exits import FAILED, OK, USAGE, UsageError
+from .perturb_race import Race
 from .perturbed import Program, Run
 from .progress import Progress
-from .race import Race
 from .schedule import Schedule, begun, chosen
 from .text import escaped, line
 

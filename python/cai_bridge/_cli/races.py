@@ -10,9 +10,9 @@ from typing import Any
 
 from . import finding, output, perturbed, showing, unseen
 from .exits import FAILED, OK, USAGE
-from .pair import Pair
 from .perturbed import Program, Run
 from .progress import Progress
+from .races_pair import Pair
 from .text import escaped, line
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from . import perturbed
-from .pair import Pair
 from .perturbed import Program, Run
+from .races_pair import Pair
 from .schedule import ranges
 
 _RUNS = 2

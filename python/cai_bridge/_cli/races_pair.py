@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from cai_bridge._handed_over import advice
 
-from .race import FRAMES, WAIT, between, own
+from .perturb_race import FRAMES, WAIT, between, own
 
 _LONGEST = 120
 """So many characters of a kernel's name are shown."""

@@ -19,8 +19,8 @@ from functools import partial
 from typing import NamedTuple
 
 from . import perturbed
+from .perturb_race import Race, Side
 from .perturbed import Program, Run
-from .race import Race, Side
 from .schedule import Schedule, ranges, thread
 
 _ROUNDS = ((1, 1), (2, 2), (3, 4))

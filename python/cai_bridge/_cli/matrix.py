@@ -9,7 +9,7 @@ from . import output, page
 from .exits import OK, UsageError
 from .libraries import find_libraries
 from .marks import COLOURS, OUTCOMES
-from .pairs_page import of_matrix
+from .matrix_page import of_matrix
 from .progress import Progress
 from .subjects import adapters_named
 from .table import ASPECTS, CONVERT, SIDES, Pair, Table, read
