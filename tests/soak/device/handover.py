@@ -267,7 +267,10 @@ class HandOvers(Lives):
             self.hand_over(view, stream)
         view = view._replace(ready=stream)
         home = view.home
-        stays = home is not None and self.also(home, view) is None
+        # A dict that names none any more does not say that its stream is still the one.
+        asked = home is not None and home.by == "exporter"
+        late = asked and array.says("cai") == strangers.LATE
+        stays = home is not None and not late and self.also(home, view) is None
         near = self.lanes[stream].device == view.place
         if near and stays and home.stream == stream == self.confirmed(home, view):
             return view._replace(on=home)
