@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::cells::{Access, How, Touch};
-use super::clocks::Operation;
+use super::operation::Operation;
 use crate::memory::Memory;
 
 /// The most occurrences of a pair of lines to look at in another run.

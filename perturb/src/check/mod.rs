@@ -6,6 +6,7 @@ mod clocks;
 mod found;
 #[cfg(test)]
 mod model;
+mod operation;
 #[cfg(test)]
 mod rules;
 mod said;

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Vec;
 
 use super::cells::{How, Touch};
-use super::clocks::{Checker, For, Form, Operation, Rule};
+use super::clocks::{Checker, For, Form, Rule};
+use super::operation::Operation;
 use crate::memory::Place;
 
 /// The number of streams: the legacy default one, a thread's own, a blocking one, and two non-blocking ones.

@@ -6,8 +6,9 @@ use core::fmt::Write;
 
 use super::calls::Reader;
 use super::cells::How;
-use super::clocks::{Form, Operation};
+use super::clocks::Form;
 use super::found::Pair;
+use super::operation::Operation;
 use crate::entries::ENTRIES;
 use crate::launch;
 
