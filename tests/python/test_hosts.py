@@ -14,7 +14,7 @@ from contract import ALLOWED, assert_refused, each
 from copies import made as calls
 from stand_in import library, no_libraries
 
-from cai_bridge import CaiView, DLPackView, DriverError, adapt, convert, to_cai
+from cai_bridge import CaiView, DLPackView, DriverError, adapt, convert, to_cai, to_dlpack
 
 __all__ = ["library", "no_libraries"]
 
@@ -143,6 +143,26 @@ def test_the_host_may_write_at_once_after_a_copy(memory: str, cuda: Any) -> None
     cuda.synchronize()
     assert seen.value == [1.0] * 4
     assert held is None or held.tolist() == [7.0] * 4
+
+
+@pytest.mark.parametrize("memory", ["pinned", "managed"])
+def test_numpys_array_over_memory_that_a_gpu_reaches_is_an_array_of_it(
+    memory: str, cuda: Any, library: Any
+) -> None:
+    """NumPy keeps the device, and its `__dlpack__` takes no stream."""
+    x = cuda.array([1.0] * 4, dtype="float32", memory=memory)
+    mine = cuda.stream("mine")
+    array = np.from_dlpack(to_dlpack(x))
+    cuda.legacy.fill(x, 2.0)
+    read = mine.read(to_cai(array, stream=mine))
+    cuda.synchronize()
+    assert read.value == [2.0] * 4
+    for copy in (None, True):
+        made = convert([array], "stand_in", copy=copy, stream=mine)[0]
+        seen = mine.read(made.view)
+        cuda.synchronize()
+        assert seen.value == [2.0] * 4
+    assert to_cai(array).device == to_cai(x).device
 
 
 def test_a_copy_in_a_capture_is_refused_and_the_capture_goes_on(cuda: Any) -> None:

@@ -1,7 +1,7 @@
 //! Calls a producer's `__dlpack__` and `__dlpack_device__`. Producers accept different arguments, so the bridge calls
 //! again without the arguments that were refused.
 
-use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyBufferError, PyRuntimeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -11,6 +11,7 @@ use super::types::TypeFacts;
 use crate::device::Device;
 use crate::error::{Error, Kind, Result};
 use crate::py::habits::Habit;
+use crate::py::imported::imported;
 use crate::py::interpreter::is_interrupt;
 use crate::py::streams::argument::index;
 use crate::py::text::{refused, shown};
@@ -116,8 +117,8 @@ fn call_with<'py>(
     asking(x, || call_without(x, &arguments))
 }
 
-/// Calls `__dlpack__` with all arguments; on `TypeError` retries with the stream alone, then with none. The flag tells
-/// whether the stream was passed.
+/// Calls `__dlpack__` with all arguments; on `TypeError` retries with the stream alone, then with none. NumPy's arrays
+/// take no stream, also over pinned or managed memory. The flag tells whether the stream was passed.
 fn call_without<'py>(
     x: &Bound<'py, PyAny>,
     arguments: &Bound<'py, PyDict>,
@@ -126,6 +127,10 @@ fn call_without<'py>(
     let method = x.getattr(intern!(py, "__dlpack__"))?;
     let first = match method.call((), Some(arguments)) {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => error,
+        Err(error) if error.is_instance_of::<PyRuntimeError>(py) && is_numpys(x)? => {
+            arguments.del_item(intern!(py, "stream"))?;
+            return method.call((), Some(arguments)).map(|capsule| (capsule, false));
+        }
         answer => return answer.map(|capsule| (capsule, true)),
     };
     arguments.del_item(intern!(py, "max_version"))?;
@@ -137,6 +142,13 @@ fn call_without<'py>(
         Err(error) if error.is_instance_of::<PyTypeError>(py) => Err(first),
         answer => answer.map(|capsule| (capsule, false)),
     }
+}
+
+/// Whether `x` is an array of NumPy's.
+#[cold]
+fn is_numpys(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Some(numpy) = imported(x.py(), intern!(x.py(), "numpy"))? else { return Ok(false) };
+    x.is_instance(&numpy.getattr(intern!(x.py(), "ndarray"))?)
 }
 
 /// The device that `__dlpack_device__` returns, or, as the inner error, why CUDA cannot use that device. `None` if the
