@@ -220,14 +220,21 @@ pub(crate) fn empty<'py>(
     Ok((made, memory))
 }
 
+/// Whether `x` is a NumPy array. Does not import NumPy.
+pub(crate) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = x.py();
+    let Some(numpy) = imported(py, intern!(py, "numpy"))? else { return Ok(false) };
+    // A NumPy that another thread is importing has no such class yet.
+    let Some(class) = numpy.getattr_opt(intern!(py, "ndarray"))? else { return Ok(false) };
+    x.is_instance(&class)
+}
+
 /// The name of the element type, the shape and the flat values of `data`; `None` if `data` is not a NumPy array. Does
 /// not import NumPy. 8-bit floats are returned as their bits.
 pub(crate) fn values<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyTuple>>> {
     let py = data.py();
-    let Some(numpy) = imported(py, intern!(py, "numpy"))? else { return Ok(None) };
-    match numpy.getattr_opt(intern!(py, "ndarray"))? {
-        Some(class) if data.is_instance(&class)? => {}
-        _ => return Ok(None),
+    if !is_array(data)? {
+        return Ok(None);
     }
     reach(py)?;
     let array = data.cast::<PyUntypedArray>()?;

@@ -11,8 +11,8 @@ use super::types::TypeFacts;
 use crate::device::Device;
 use crate::error::{Error, Kind, Result};
 use crate::py::habits::Habit;
-use crate::py::imported::imported;
 use crate::py::interpreter::is_interrupt;
+use crate::py::numpy;
 use crate::py::streams::argument::index;
 use crate::py::text::{refused, shown};
 use crate::py::this_thread::asking;
@@ -127,7 +127,7 @@ fn call_without<'py>(
     let method = x.getattr(intern!(py, "__dlpack__"))?;
     let first = match method.call((), Some(arguments)) {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => error,
-        Err(error) if error.is_instance_of::<PyRuntimeError>(py) && is_numpys(x)? => {
+        Err(error) if error.is_instance_of::<PyRuntimeError>(py) && numpy::is_array(x)? => {
             arguments.del_item(intern!(py, "stream"))?;
             return method.call((), Some(arguments)).map(|capsule| (capsule, false));
         }
@@ -142,13 +142,6 @@ fn call_without<'py>(
         Err(error) if error.is_instance_of::<PyTypeError>(py) => Err(first),
         answer => answer.map(|capsule| (capsule, false)),
     }
-}
-
-/// Whether `x` is an array of NumPy's.
-#[cold]
-fn is_numpys(x: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let Some(numpy) = imported(x.py(), intern!(x.py(), "numpy"))? else { return Ok(false) };
-    x.is_instance(&numpy.getattr(intern!(x.py(), "ndarray"))?)
 }
 
 /// The device that `__dlpack_device__` returns, or, as the inner error, why CUDA cannot use that device. `None` if the

@@ -21,8 +21,8 @@ use crate::error::{Error, Kind};
 use crate::layout::Layout;
 use crate::py::cai_dict::{self, Reading};
 use crate::py::habits::Habit;
-use crate::py::imported::imported;
 use crate::py::interpreter::{Answer, answered, entry};
+use crate::py::numpy;
 use crate::py::text::{an_object, refused};
 
 /// An imported array in host memory, for a library that makes its own array from this object.
@@ -86,8 +86,7 @@ fn tensor(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<HostTensor> {
 /// DLPack cannot express. `None` if the check finds nothing, and if `x` is no NumPy array or has no such dict.
 #[cold]
 fn of_numpys(x: &Bound<'_, PyAny>, for_copy: bool, error: &PyErr) -> PyResult<Option<HostTensor>> {
-    let Some(numpy) = imported(x.py(), intern!(x.py(), "numpy"))? else { return Ok(None) };
-    if !x.is_instance(&numpy.getattr(intern!(x.py(), "ndarray"))?)? {
+    if !numpy::is_array(x)? {
         return Ok(None);
     }
     let py = x.py();
