@@ -302,19 +302,16 @@ impl Converter {
             return Ok(view.into_any());
         }
         let library = self.library.bind(py);
-        if alone {
-            let made = library.call_method1(intern!(py, "_make_by_dict"), (&view, stream))?;
-            if traits.is_registered {
-                check_made(&made, &view, class)?;
-            }
-            return Ok(made);
-        }
-        if let Some(quick) = self.quick.get(py) {
+        if !alone && let Some(quick) = self.quick.get(py) {
             return quick.make(view.as_any(), view.get().parts(py)?);
         }
-        let made = library.call_method1(intern!(py, "make"), (&view, stream))?;
+        let make = if alone { intern!(py, "_make_by_dict") } else { intern!(py, "make") };
+        let made = library.call_method1(make, (&view, stream))?;
         if traits.is_registered {
             check_made(&made, &view, class)?;
+        }
+        if alone {
+            return Ok(made);
         }
         if traits.is_numpy && readonly == Some(true) {
             made.getattr(intern!(py, "flags"))?.setattr(intern!(py, "writeable"), false)?;
