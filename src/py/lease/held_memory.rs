@@ -277,8 +277,6 @@ impl HeldMemory {
             && let Some(stream) = self.producer_side.ask_unnamed(py, &self.driver)?
         {
             self.ready = Ready::On(stream);
-            // The stream of an earlier consumer, on which the array was ready for that one.
-            self.producer_side.ready_on = None;
         }
         Ok(())
     }

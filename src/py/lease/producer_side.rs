@@ -157,7 +157,8 @@ impl ProducerSide {
         let Some(unnamed) = &self.unnamed else { return Ok(None) };
         let Some(named) = unnamed.named(py, driver)? else { return Ok(None) };
         let stream = named.stream();
-        (self.stream, self.unnamed) = (Some(named), None);
+        // `ready_on` may be the stream of an earlier consumer, on which the array was ready for that one.
+        (self.stream, self.unnamed, self.ready_on) = (Some(named), None, None);
         Ok(Some(stream))
     }
 
