@@ -27,7 +27,8 @@ def read(view, stream=None):
     stream = stream or cuda.stream()
     return stream.read(cb.to_cai(view, stream=stream))
 
-def settled(condition, seconds=20.0):
+def settled(condition, seconds=8.0):
+    # Twice this is less than the time that an answer may take.
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.002)
@@ -83,7 +84,7 @@ class Peer:
         """Have it run code; `receive` gives the answer."""
         self.pipe.send(code)
 
-    def receive(self, seconds: float = 8.0) -> Any:
+    def receive(self, seconds: float = 20.0) -> Any:
         """Give the answer, or raise what it raised."""
         assert self.pipe.poll(seconds), "no answer"
         worked, answer = self.pipe.recv()

@@ -451,6 +451,8 @@ def test_a_receiver_that_is_killed_gives_the_memory_back(survivor: Peer, step: s
     receiver = Peer()
     receiver(f"h = {handle!r}")
     receiver(code)
+    if not waiting:
+        assert survivor("settled(lambda: cb.shares()[0].opened)"), "killed before it was heard"
     receiver.kill()
     if waiting:
         assert survivor("settled(lambda: cb.shares() and not cb.shares()[0].opened)")
@@ -458,6 +460,22 @@ def test_a_receiver_that_is_killed_gives_the_memory_back(survivor: Peer, step: s
         survivor("cb.cancel(h)")
     assert survivor("is_over()")
     assert survivor("cuda.synchronize()") is None, "no wait for what will never come"
+
+
+def test_a_receiver_may_be_gone_before_it_is_heard(survivor: Peer) -> None:
+    handle = survivor("s, h = share()") or survivor("h")
+    survivor(
+        "def gone(pid): raise ProcessLookupError(3, 'No such process')\n"
+        "real, os.pidfd_open = os.pidfd_open, gone"
+    )
+    receiver = Peer()
+    try:
+        receiver(f"h = {handle!r}\n{STEPS['asked'][0]}")
+        assert survivor("settled(lambda: cb.shares()[0].opened)")
+    finally:
+        receiver.kill()
+        survivor("os.pidfd_open = real")
+    assert survivor("is_over()")
 
 
 def test_a_receivers_forked_child_keeps_the_memory(survivor: Peer) -> None:

@@ -83,8 +83,12 @@ class Lease:
         # Whether the process has ended, and whether every copy of its connection is closed.
         self.is_dead, self.is_silent = False, False
         if pid:
-            with contextlib.suppress(OSError, AttributeError):
+            try:
                 self.alive = os.pidfd_open(pid)
+            except ProcessLookupError:  # it has ended, and its parent knows
+                self.is_dead = True
+            except (OSError, AttributeError):
+                pass
 
 
 class Loop(threading.Thread):
