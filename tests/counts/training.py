@@ -29,8 +29,8 @@ def rows() -> None:
 
 
 def soak(strangers: bool) -> None:
-    from ..soak.device import execute, room
-    from ..soak.worlds import World
+    from ..soak.device import machine, room
+    from ..soak.program import World
 
     warnings.simplefilter("ignore")
     # As the soak runs them: an array goes when its program lets go of it.
@@ -38,7 +38,7 @@ def soak(strangers: bool) -> None:
     gc.freeze()
     world = World("device", strangers=strangers)
     for seed in range(PROGRAMS):
-        failure = execute.run(room.program(seed, world).steps, room.model(world))
+        failure = machine.run(room.program(seed, world).steps, room.model(world))
         assert failure is None, f"program {seed}: {failure}"
 
 

@@ -13,10 +13,10 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..soak.device import execute, room
-from ..soak.device.objects import Objects
+from ..soak.device import machine, room
+from ..soak.device.machine import Machine
+from ..soak.program import World
 from ..soak.steps import Steps
-from ..soak.worlds import World
 
 GROUPS = {"known": False, "strangers": True}
 """The groups of programs, and whether the bridge knows no library in them."""
@@ -76,7 +76,7 @@ class Recorder(logging.Handler):
         """Take down an exception that nobody can get."""
         self._note(f"unraisable {hooked.exc_type.__name__}", str(hooked.exc_value))
 
-    def end(self, failure: execute.Failure | None) -> Program:
+    def end(self, failure: machine.Failure | None) -> Program:
         """Give what happened in the program, and begin another."""
         self._note("end" if failure is None else f"end {failure.kind}")
         self._session = None
@@ -105,13 +105,13 @@ def programs(group: str) -> list[Program]:
     warnings.simplefilter("always")
     warnings.showwarning = recorder.warn  # type: ignore[assignment]
     sys.unraisablehook = recorder.unraisable
-    Objects.heard = staticmethod(recorder.heard)
+    Machine.heard = staticmethod(recorder.heard)
     gc.disable()
     gc.freeze()
     taken_down = []
     for seed in range(COUNT):
         steps = room.program(seed, world).steps
         recorder.steps = steps
-        failure = execute.run(steps, room.model(world), recorder.watch)
+        failure = machine.run(steps, room.model(world), recorder.watch)
         taken_down.append(recorder.end(failure))
     return taken_down

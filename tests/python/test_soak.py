@@ -21,16 +21,15 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.soak import __main__ as command
 from tests.soak import steps as s
 from tests.soak.crew import Crew
-from tests.soak.device import execute, generate, power, room
-from tests.soak.device.bridge import Bridge
+from tests.soak.device import machine, power, room, scenes
+from tests.soak.device.handover import Bridge
 from tests.soak.device.planted import FAULTS
-from tests.soak.program import Program, listing
+from tests.soak.program import Program, World, listing
 from tests.soak.shrink import Shrinking
-from tests.soak.worlds import World
 
 ROOT = Path(__file__).parents[2]
 # Several tests take the same programs, which cannot be changed.
-program_of = functools.cache(generate.program)
+program_of = functools.cache(scenes.program)
 
 
 @pytest.fixture(autouse=True)
@@ -51,21 +50,21 @@ def _collected_where_a_program_says_so():
 def test_random_programs_do_what_the_readme_promises():
     for seed in range(800):
         program = program_of(seed)
-        failure = execute.run(program, Bridge())
+        failure = machine.run(program, Bridge())
         assert failure is None, f"seed {seed}\n{s.listing(program)}\n{failure.text}"
 
 
 def test_the_same_seed_makes_the_same_program_and_another_one_another():
-    programs = [generate.program(seed) for seed in range(20)]
-    assert programs == [generate.program(seed) for seed in range(20)]
+    programs = [scenes.program(seed) for seed in range(20)]
+    assert programs == [scenes.program(seed) for seed in range(20)]
     assert len(set(programs)) == 20
 
 
 def test_a_seed_makes_the_same_program_in_every_process():
-    drawn = "\n".join(s.listing(generate.program(seed)) for seed in range(200))
+    drawn = "\n".join(s.listing(scenes.program(seed)) for seed in range(200))
     code = (
-        "from tests.soak import steps\nfrom tests.soak.device import generate\n"
-        "for seed in range(200): print(steps.listing(generate.program(seed)))"
+        "from tests.soak import steps\nfrom tests.soak.device import scenes\n"
+        "for seed in range(200): print(steps.listing(scenes.program(seed)))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     there = subprocess.run(
@@ -104,8 +103,8 @@ def found(name, seeds=2000):
     fault = FAULTS[name]
     with fault.planted():
         for seed in range(seeds):
-            program = generate.program(seed, fault.model())
-            failure = execute.run(program, fault.model())
+            program = scenes.program(seed, fault.model())
+            failure = machine.run(program, fault.model())
             if failure is not None and (fault.lies or failure.kind == fault.finds):
                 return program, failure
     pytest.fail(f"none of {seeds} programs fails so")
@@ -117,7 +116,7 @@ def test_a_planted_fault_is_found_and_cut_down(name):
     fault, (program, failure) = FAULTS[name], found(name)
 
     def attempt(programs):
-        return [execute.run(one.steps, fault.model()) for one in programs]
+        return [machine.run(one.steps, fault.model()) for one in programs]
 
     def is_right(program):
         return room.is_right(program, World("device", fault=name))
@@ -196,7 +195,7 @@ def test_a_listing_reads_as_the_python_that_it_stands_for():
         s.ToCai("v3", "x2", "L0.handle", current="s1"),
         s.Consume("p4", "v3", "cai-waits", "L0"),
     )
-    assert execute.run((*program, s.Sync(None)), Bridge()) is None
+    assert machine.run((*program, s.Sync(None)), Bridge()) is None
     assert s.listing(program).splitlines() == [
         "with simulated_cuda(devices=2) as cuda:",
         "    s1 = cuda.stream('s1', device=0, blocking=False)",

@@ -16,19 +16,14 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.soak import __main__ as soak
 from tests.soak import shrink
 from tests.soak import steps as p
-from tests.soak.child import Outcome
-from tests.soak.crew import Crew
+from tests.soak.crew import Crew, Outcome
 from tests.soak.libraries import adapters, room
-from tests.soak.libraries.adapters.faults import FAULTS
+from tests.soak.libraries.adapters import FAULTS
 from tests.soak.libraries.cases import LISTED, MAKE, READ, RIGHT, STREAMS, TAKE, VIEW, WRONG
-from tests.soak.libraries.clocks import Unmet
 from tests.soak.libraries.discipline import Discipline, expected, is_right
-from tests.soak.libraries.draw import Setup
-from tests.soak.libraries.generate import program
-from tests.soak.program import Program, listing
-from tests.soak.refusing import Refused
-from tests.soak.totals import Totals
-from tests.soak.worlds import World
+from tests.soak.libraries.draw import Setup, program
+from tests.soak.libraries.handles import Unmet
+from tests.soak.program import Program, Refused, World, listing
 
 ROOT = Path(__file__).parents[2]
 WORDS = (16, 64)
@@ -67,7 +62,7 @@ def test_drawn_programs_are_right_by_the_discipline_and_have_every_kind_of_step(
 def test_the_same_seed_makes_the_same_program_in_every_process():
     code = (
         "from tests.soak.libraries.draw import Setup\n"
-        "from tests.soak.libraries.generate import program\n"
+        "from tests.soak.libraries.draw import program\n"
         "print([program(seed, Setup('handles')) for seed in range(8)])"
     )
     here = repr([program(seed, Setup("handles")) for seed in range(8)])
@@ -297,7 +292,7 @@ def test_the_control_is_reported_and_does_not_fail(capsys):
 
 def test_totals_are_written_while_a_run_goes_on(tmp_path):
     path = tmp_path / "soak.json"
-    totals = Totals({"manner": "told", "control": False}, path)
+    totals = soak.Totals({"manner": "told", "control": False}, path)
     totals.add(Outcome(1, "right", steps=7, counts={"routes": Counter(a=2)}))
     totals.fail(Outcome(2, "died", "ended by SIGSEGV", seed=3), "python -m tests.soak --replay 3")
     said = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""The bridge's functions as the steps call them, wherever a program runs."""
+"""What stands between producers and consumers: the bridge, or (in the control) nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import cai_bridge
 
 from ..another_thread import in_another_thread
-from .bridging import Copy, Export, FromCai, ToCai
+from .steps import LIKE, CallLibrary, Copy, Export, FromCai, ToCai
 
 VERSIONED = {"max_version": (1, 0)}
 
@@ -32,8 +32,28 @@ class Asked:
         return self._view.__dlpack__(**{**wishes, **self._asked})
 
 
+Libraries = tuple[Any, Any]
+
+
 class Bridge:
-    """What is called for a step: `stream` is what the step names, an object or a handle."""
+    """What is called for a step: `stream` is what the step names, an object or a handle.
+
+    Attributes
+    ----------
+    native : bool
+        Whether arrays are handed over as they are.
+    shares_current : bool
+        Whether all libraries have one current stream between them.
+    converts : bool
+        Whether `convert` knows the libraries, as it does no stand-ins over NumPy.
+    keeps_cycles : bool
+        Whether arrays survive the collector as long as somebody holds them.
+    """
+
+    native = False
+    shares_current = False
+    converts = True
+    keeps_cycles = True
 
     def to_cai(self, source: Any, step: ToCai, stream: Any) -> Any:
         if step.by:
@@ -65,6 +85,50 @@ class Bridge:
                 pass
         else:
             view.release(*(() if stream is None else (stream,)))
+
+    def adapted(self, function: Any, step: CallLibrary, source: Any, libraries: Libraries) -> Any:
+        """Call a function by `adapt`; what it returns comes back as the step says.
+
+        `libraries` are the adapters of the function's library, and of what it returns.
+        """
+        returns = {} if step.returns == LIKE else {"returns": step.returns}
+        said = given(readonly=step.readonly)
+        return cai_bridge.adapt(function, step.library, **returns, **said)(source)
+
+
+class Nothing(Bridge):
+    """Arrays are handed over as they are; what goes back does so by itself."""
+
+    native = True
+
+    def to_cai(self, source: Any, step: ToCai, stream: Any) -> Any:
+        return source
+
+    def from_cai(self, source: Any, step: FromCai, stream: Any, **more: Any) -> Any:
+        return source
+
+    def export(self, source: Any, step: Export, stream: Any) -> Any:
+        return source
+
+    def adapted(self, function: Any, step: CallLibrary, source: Any, libraries: Libraries) -> Any:
+        def taken(adapter: Any, array: Any) -> Any:
+            return adapter.take_natively("from_dlpack", array, None)
+
+        return called(function, source, libraries, taken)
+
+    def release(self, view: Any, stream: Any, *, block: bool) -> None:
+        return
+
+
+def called(function: Any, source: Any, libraries: Libraries, taken: Any) -> Any:
+    """Do what `adapt` does, by the libraries' own ways of taking arrays over."""
+    there, back = libraries
+    result = function(taken(there, source))
+    if result is None or back is there:
+        return result
+    if isinstance(result, tuple):
+        return tuple(taken(back, one) for one in result)
+    return taken(back, result)
 
 
 def given(**arguments: Any) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
-from .child import Outcome
-from .crew import Crew
+from .crew import Crew, Outcome
 from .program import Program
 
 TRIES = 3
@@ -127,9 +126,6 @@ def cut_down(
         return bool(world.room.is_right(drawn, world))
 
     return Shrinking(program, failure, is_right, attempt, until, at_once).run()
-
-
-# --- smaller programs -----------------------------------------------------------------------------
 
 
 def cuts(program: Program, failure: Any) -> Iterator[Program]:

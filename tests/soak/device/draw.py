@@ -1,17 +1,88 @@
-"""One step of a program, drawn at random."""
+"""One step of a program, drawn at random.
+
+A step whose accesses nothing orders yet gets the program's own waits or syncs put in front.
+"""
 
 from __future__ import annotations
 
+import random
+
 from .. import steps as s
-from .choices import CAI_CONSUMERS, CALLS, DLPACK_CONSUMERS, ERRORS, MEMORY, SPEAKS
+from ..program import Making
+from .handover import Bridge
+from .order import Unordered
 from .strangers import ALONE, STRANGE, TOLD, drawn
-from .trying import Trying
+
+SPEAKS: tuple[tuple[str, ...], ...] = (
+    *(("exchange",),) * 4,
+    *(("dlpack",),) * 2,
+    ("dlpack-legacy",),
+    ("dlpack-strict",),
+    ("dlpack-bare",),
+    *(("cai3",),) * 4,
+    ("cai0",),
+    ("cai1",),
+    ("cai2",),
+    ("exchange", "cai2"),
+    ("exchange", "dlpack", "cai3"),
+    ("dlpack", "cai3"),
+    ("dlpack", "cai2"),
+)
+
+MEMORY = ("device",) * 4 + ("pool",) * 5 + ("pinned", "managed") * 2
+
+CAI_CONSUMERS = (
+    *("cai-waits", "cai-waits", "cai-enqueues", "cai-blocks", "cai-trusting"),
+    "address",
+)
+
+DLPACK_CONSUMERS = (
+    *("dlpack",) * 3,
+    *("dlpack-legacy-capsule", "dlpack-none", "dlpack-unordered"),
+    *("dlpack-exchange", "dlpack-borrowed"),
+    *("address", "address"),
+)
+
+CALLS = (
+    *("cuEventRecord", "cuStreamWaitEvent", "cuEventCreate", "cuPointerGetAttributes"),
+    *("cuCtxGetCurrent", "cuCtxPushCurrent", "cuDevicePrimaryCtxRetain", "cuCtxGetDevice"),
+    *("cuStreamGetFlags", "cuStreamGetCtx", "cuStreamIsCapturing"),
+    *("cuMemFreeAsync", "cuModuleUnload", "cuEventQuery"),
+)
+
+ERRORS = ("CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_UNKNOWN", "CUDA_ERROR_ILLEGAL_ADDRESS")
 
 
-class Drawing(Trying):
+class Drawing(Making):
     """A program in the making: its single steps."""
 
-    # --- choosing ---------------------------------------------------------------------------------
+    def __init__(self, seed: int, model: Bridge) -> None:
+        super().__init__(seed)
+        # Of its own: what strangers do does not change what else is drawn.
+        self.strange = random.Random(f"strangers {seed}")
+        self.model = model
+
+    def take(self, step: s.Step) -> None:
+        tried = self.model.copy()
+        tried.take(step)
+        self.model = tried
+
+    def mend(self, lacking: Unordered, step: s.Step) -> bool:
+        """Order one of the accesses that a step has to come after."""
+        del step
+        if self.model.capture is not None:
+            return False
+        number = (lacking.missing & -lacking.missing).bit_length() - 1
+        if number >= len(self.model.places):
+            # An access of the step itself.
+            return False
+        first, then = self.model.places[number], lacking.place
+        usable = {name for name in (first, then) if s.is_default(name) or name in self.model.named}
+        if self.random.random() < 0.1 or first not in usable:
+            return self.push(s.Sync(None))
+        if then not in usable or self.random.random() < 0.3:
+            return self.push(s.Sync(first))
+        return self.push(s.Wait(then, first))
 
     def named(self, letters: str, device: int | None = None) -> list[str]:
         found = [name for name in self.model.named if name[0] in letters]
@@ -99,8 +170,6 @@ class Drawing(Trying):
         share = 0.9 if "exchange" in array.speaks else 0.25
         return self.current(device, pending if known else None, share)
 
-    # --- the program's own ------------------------------------------------------------------------
-
     def new_stream(self) -> s.Step | None:
         if len(self.named("s")) >= 4:
             return None
@@ -178,8 +247,6 @@ class Drawing(Trying):
             return s.Change(self.strange.choice(strange), (*self.strange.choice(ALONE), STRANGE))
         about = self.strange.choice([*TOLD])
         return s.Lie(self.strange.choice(found), about) if found else None
-
-    # --- the bridge's -----------------------------------------------------------------------------
 
     def to_cai(self) -> s.Step | None:
         source = self.one("xxyvk")

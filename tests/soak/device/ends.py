@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from .. import steps as s
-from ..refusing import wants
-from .model import Model
+from ..program import wants
+from .model import Model, StreamRef, User, View
 from .order import HOST, Barred
 from .strangers import LATE
-from .words import StreamRef, User, View
 
 
 class Ends(Model):
     """The model with views, capsules and tensors, which end."""
-
-    # --- who keeps a stream alive -----------------------------------------------------------------
 
     def keep(self, argument: str, *, registered: bool = True) -> StreamRef | None:
         """Who keeps a stream alive that a call names: its object, or a library that works there.
@@ -87,8 +84,6 @@ class Ends(Model):
         self.holds[name] = (*held, *view.streams())
         for stream in before.streams():
             self._less(stream)
-
-    # --- the end ----------------------------------------------------------------------------------
 
     def _let_go(self, name: str, also: str | None = None, *, declined: bool = False) -> None:
         if name not in self.holds:
@@ -268,8 +263,6 @@ class Ends(Model):
             self._wait_at_end(view.at, {*self.lanes})
         pool = self._here(home or f"L{view.at}")
         self.arrays[view.array] = self.arrays[view.array]._replace(pool=pool)
-
-    # --- steps ------------------------------------------------------------------------------------
 
     def _release(self, step: s.Release) -> None:
         wants(step.how != "with" or step.view in self.holds, "released already")

@@ -7,13 +7,7 @@ from typing import Any, ClassVar
 
 from cai_bridge import Library, _libraries, register
 from cai_bridge.testing import _work
-from cai_bridge.testing._kit.dlpack_abi import (
-    READ_ONLY,
-    ManagedTensor,
-    Taken,
-    exchange_table,
-    take,
-)
+from cai_bridge.testing._kit.dlpack_abi import READ_ONLY, ManagedTensor, Taken, exchange_table, take
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._stream import SimulatedStream
 from cai_bridge.testing._values import DTYPES, compact_strides

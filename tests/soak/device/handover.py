@@ -1,4 +1,7 @@
-"""What the hand-overs promise: docs/guarantees.md, "Which streams" and "Hand-over"."""
+"""What the hand-overs promise: docs/guarantees.md, "Which streams" and "Hand-over".
+
+Those of several arrays, those for one call, those with faults, and those of ended contexts as well.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from typing import Any
 from cai_bridge import _core
 
 from .. import steps as s
-from ..refusing import wants
+from ..program import wants
 from . import strangers
-from .lives import Lives
-from .words import SILENT, Array, StreamRef, User, View
+from .exports import Exports
+from .model import SILENT, Array, StreamRef, User, View
+from .order import HOST, Barred, Made
 
 # A view of a view is for the same consumer, where that is known, until another is named.
 HANDED_ON = {"home", "unread", "on", "unkept"}
@@ -35,10 +39,59 @@ def told(stream: str, on: StreamRef | None) -> str:
     return stream if on is None else on.stream
 
 
-class HandOvers(Lives):
-    """The model with `to_cai` and `from_cai`."""
+class Bridge(Exports):
+    """The whole model."""
 
-    # --- to_cai -----------------------------------------------------------------------------------
+    def _reset(self, step: s.Reset) -> None:
+        """A device's primary context ends, where nothing is queued any more."""
+        device = step.device
+        self.outside()
+        wants(self.after[HOST] == (1 << len(self.places)) - 1 and not self.garbage)
+        streams = {name for name, lane in self.lanes.items() if lane.device == device}
+        # Else an exporter that goes on would name a stream that is no more.
+        wants(all(a.device == device or a.pending not in streams for a in self.arrays.values()))
+        lost = {name for name, array in self.arrays.items() if self._is_lost(name, streams)}
+        lost |= {
+            name for name in self.holds if name in self.views and self._goes(name, lost, streams)
+        }
+        lost |= {name for name in self.graphs if self.graphs[name].origin in streams}
+        self.lost |= set() if "contexts last" in self.lies else lost
+        gone = {stream for stream in streams if not s.is_default(stream)}
+        self.closed |= gone
+        self.ended |= {device}
+        for stream in [name for name in self.named if name in gone]:
+            del self.named[stream]
+            self._less(stream)
+        self.quiet = True
+
+    def _is_lost(self, name: str, streams: set[str]) -> bool:
+        """Whether an array has anything to do with streams."""
+        array, root = self.arrays[name], self.arrays[self.root(name)]
+        found = {array.pending, array.pool, array.copied_on, root.pool, f"L{root.device}"}
+        return bool(found & streams) or any(held in streams for held in self.holds.get(name, ()))
+
+    def _goes(self, name: str, lost: set[str], streams: set[str]) -> bool:
+        """The same of a view."""
+        view = self.views[name]
+        found = view.names() | {str(view.ready), f"L{view.at}", f"L{view.place}"}
+        return view.array in lost or bool(found & streams)
+
+    def _refusal(self, step: s.Refusal) -> None:
+        """A graph capture is in the way: the bridge says so, and all is as before."""
+        # What another thread raises would hold what it ended.
+        wants(self.capture is not None and not getattr(step.step, "elsewhere", False))
+        # The host may wait for a stream that nobody keeps, or may keep.
+        if isinstance(step.step, s.Release):
+            involved = {*self.capture.members, *self.views[step.step.view].names()}
+            wants((self.bare | self.closed).isdisjoint(involved))
+        tried = self.copy()
+        try:
+            tried.take(step.step)
+        except Barred:
+            # Nothing has come of it before.
+            wants(tried.made == self.made and tried.capture is self.capture)
+            return
+        wants(False, "it is not refused")
 
     def _tocai(self, step: s.ToCai) -> None:
         self._made_of(step, self._imported(step))
@@ -228,8 +281,6 @@ class HandOvers(Lives):
         kept = self.exporters(pending)
         return view._replace(ready=pending, on=kept, home=kept, unnamed=False)
 
-    # --- from_cai ---------------------------------------------------------------------------------
-
     def _fromcai(self, step: s.FromCai) -> None:
         source = step.source
         if source[0] == "v":
@@ -310,8 +361,6 @@ class HandOvers(Lives):
             return view._replace(ready=None, on=view.on if named else None, unnamed=False)
         return view
 
-    # --- strangers --------------------------------------------------------------------------------
-
     def _is_presumed(self, array: Array) -> bool:
         """Whether its dict says None, which means the legacy default stream at most."""
         strange = Strangers.all or array.is_strange
@@ -380,3 +429,73 @@ class HandOvers(Lives):
             return view._replace(ready=ready, on=StreamRef(ready))
         self.wait_for_device(array.device)
         return view
+
+    def _tree(self, step: s.Tree) -> None:
+        """The arrays of a tree are handed over as each by itself, when all are taken in."""
+        first = step.parts[0]
+        wants(all(part.stream == first.stream for part in step.parts))
+        self.current = () if first.current is None else (first.current,)
+        # One of the bridge's own for CAI would come back as it is.
+        wants(all(part.converts for part in step.parts))
+        views = [self._imported(part) for part in step.parts]
+        start = len(self.made)
+        for part, view in zip(step.parts, views, strict=True):
+            before = len(self.made)
+            self._made_of(part, view)
+            # All are asked, and waited for by the host, before the first order.
+            if any(one.whose == "host" for one in self.made[before:]):
+                wants(not any(one.whose == "edge" for one in self.made[start:before]))
+
+    def _call(self, step: s.Call) -> None:
+        """The memory is the caller's again after the call, whatever the function keeps."""
+        taken, name = step.taken, step.taken.name
+        wants(self.capture is None and step.work.source == name)
+        wants(taken.converts)
+        working = () if taken.current is None else (taken.current,)
+        self.current = working
+        self._tocai(taken)
+        self._consume(step.work)
+        self.current = working
+        if step.how in {"raises", "keeps and raises"}:
+            self._let_go(name)
+        self.dropping = True
+        if not step.keeps:
+            del self.named[name]
+            self._less(name)
+        self.dropping = False
+        if name in self.holds:
+            self._over(name)
+
+    def _over(self, name: str) -> None:
+        """A call is over: what the end of its view would order is ordered, and the view goes on."""
+        view, before, maybe = self.views[name], self.doubt, {**self.maybe}
+        if self.arrays[view.array].empty:
+            return
+        self._end_of(view, None)
+        # The view goes on, and it alone says how long the memory is kept.
+        self.maybe = maybe
+        left = [name] if self.doubt is not None else []
+        while left:
+            for held in self.holds.get(left.pop(), ()):
+                # For how long is not said: the view's own end may decline.
+                self.maybe[held] = self.maybe.get(held, 0)
+                left.append(held)
+        self.doubt = before
+
+    def _attempt(self, step: s.Attempt) -> None:
+        """Nothing is promised but that nothing is lost; what is made is dropped at once."""
+        wants(self.capture is None)
+        if isinstance(step.step, s.Release | s.Drop):
+            wants(getattr(step.step, "how", None) in {None, "release", "with"})
+            wants(step.step.current is None)
+            self._release(step.step) if isinstance(step.step, s.Release) else self._drop(step.step)
+            return
+        wants(step.step.source[0] != "k")
+        tried, host = self.copy(), Made(self.number, "host")
+        tried.take(step.step)
+        tried.take(s.Drop(step.step.name))
+        wants(tried.alive() == self.alive() and len(tried.places) == len(self.places))
+        wants(tried.made.count(host) == self.made.count(host))
+        same = all(tried.views[name] == view for name, view in self.views.items())
+        wants(same, "whether the dict was read before it failed is not known")
+        self.maybe = {name: self.maybe.get(name, 0) for name in tried.maybe}

@@ -9,8 +9,67 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..refusing import Lacking, Refused
-from .graphs import Capture, Captured
+from ..program import Lacking, Refused
+
+
+class Captured(NamedTuple):
+    """A node of a graph, which each launch runs again.
+
+    Work touches a block. A fork does nothing, and a wait for what is outside the graph (`outside`,
+    a set of accesses) touches none.
+    """
+
+    before: int
+    block: str | None
+    write: bool
+    effect: tuple[str, str, int] | None
+    outside: int = 0
+
+
+class Capture(NamedTuple):
+    """A capture under way: its streams, each with the nodes that it is ordered after."""
+
+    graph: str
+    origin: str
+    members: dict[str, int]
+    nodes: tuple[Captured, ...]
+
+    def add(self, stream: str, node: Captured) -> Capture:
+        """Add a node on a stream."""
+        before = self.members[stream]
+        members = {**self.members, stream: before | 1 << len(self.nodes)}
+        return self._replace(members=members, nodes=(*self.nodes, node._replace(before=before)))
+
+    def access(self, stream: str, node: Captured) -> Capture | None:
+        """Add work on a stream; None where nothing orders it after other work on its block."""
+        before = self.members[stream]
+        for number, other in enumerate(self.nodes):
+            same = other.block is not None and other.block == node.block
+            if same and (node.write or other.write) and not before >> number & 1:
+                return None
+        return self.add(stream, node)
+
+    def fork(self, first: str, then: str) -> Capture:
+        """Order a stream after another one inside the capture, which it may join by that."""
+        capture = self
+        if then not in self.members:
+            # The fork by itself has to be joined.
+            joined = self._replace(members={**self.members, then: 0})
+            capture = joined.add(then, Captured(0, None, False, None))
+        members = capture.members
+        return capture._replace(members={**members, then: members[then] | members[first]})
+
+    def is_joined(self) -> bool:
+        return self.members[self.origin] == (1 << len(self.nodes)) - 1
+
+
+class Graph(NamedTuple):
+    """What a capture became, and what the launches so far are."""
+
+    origin: str
+    nodes: tuple[Captured, ...]
+    end: int
+
 
 HOST = "host"
 
@@ -57,7 +116,10 @@ class Left(NamedTuple):
 
 
 class Order:
-    """What comes after what. Copied by `copy`, so every value in it is never changed in place."""
+    """What comes after what, and who touches memory.
+
+    Copied by `copy`, so every value in it is never changed in place.
+    """
 
     strict = True
 
@@ -79,6 +141,9 @@ class Order:
         for device in (0, 1):
             self.lane(f"L{device}", device, "legacy")
             self.lane(f"T{device}", device, "blocking")
+        # Of each block the last write, and the reads since.
+        self.blocks: dict[str, tuple[int, int]] = {}
+        self.graphs: dict[str, Graph] = {}
 
     def copy(self):
         """Another one to try a step on."""
@@ -92,8 +157,6 @@ class Order:
     def lane(self, name: str, device: int, kind: str) -> None:
         self.lanes[name] = Lane(device, kind)
         self.after[name] = 0
-
-    # --- orders -----------------------------------------------------------------------------------
 
     def closure(self, stream: str) -> int:
         """Tell what an action queued on a stream just now is ordered after.
@@ -152,8 +215,6 @@ class Order:
             self.number,
             nth,
         )
-
-    # --- captures ---------------------------------------------------------------------------------
 
     def is_captured(self, stream: str) -> bool:
         return self.capture is not None and stream in self.capture.members
@@ -216,8 +277,6 @@ class Order:
         else:
             self.connect(first, then)
 
-    # --- the host ---------------------------------------------------------------------------------
-
     def wait_on_host(self, stream: str | None) -> None:
         """Order the host after what a stream has queued, or after everything.
 
@@ -256,3 +315,105 @@ class Order:
         """Refuse what a capture does not take."""
         if self.capture is not None:
             raise Refused("inside a capture")
+
+    def access(
+        self,
+        place: str,
+        block: str | None,
+        *,
+        write: bool,
+        effect: tuple[str, str, int] | None = None,
+    ) -> bool:
+        """Touch a block, on a stream or the host; False where that is only captured."""
+        if place != HOST and self.is_beside(place):
+            raise Refused("the legacy default stream beside a captured blocking stream")
+        if self.is_captured(place):
+            assert self.capture is not None
+            made = self.capture.access(place, Captured(0, block, write, effect))
+            if made is None:
+                raise Unordered(0, place)
+            self.capture = made
+            return False
+        before = self.after[HOST] if place == HOST else self.advance(place)
+        bit = self._touch(place, before, block, write=write)
+        self.after[place] = before | bit
+        return True
+
+    def free(self, place: str, block: str) -> int:
+        """Free a block, on its pool's stream or the host."""
+        before = self.after[HOST] if place == HOST else self.advance(place)
+        bit = self._touch(place, before, block, write=True)
+        self.after[place] = before | bit
+        return bit
+
+    def _touch(self, place: str, before: int, block: str | None, *, write: bool) -> int:
+        bit = 1 << len(self.places)
+        self.quiet = False
+        if block is not None:
+            written, read = self._checked(place, before, block, write=write)
+            self.blocks[block] = (bit, 0) if write else (written, read | bit)
+        self.places = (*self.places, place)
+        return bit
+
+    def _checked(self, place: str, before: int, block: str, *, write: bool) -> tuple[int, int]:
+        written, read = self.blocks[block]
+        missing = (written | (read if write else 0)) & ~before
+        if missing:
+            raise Unordered(missing, place)
+        return written, read
+
+    def may_free(self, place: str, block: str, also: int) -> None:
+        """Free a block now or later, after what is ordered before now and `also`.
+
+        What comes next on the pool's stream follows that by itself, so there is nothing to note.
+        """
+        if self.strict:
+            before = self.after[HOST] if place == HOST else self.closure(place)
+            self._checked(place, before | also, block, write=True)
+        elif place != HOST:
+            # It may happen when all is done, at the program's end.
+            self.advance(place)
+        self.quiet = False
+
+    def begin(self, graph: str, origin: str) -> None:
+        self.outside()
+        if self.lanes[origin].kind == "legacy":
+            raise Refused("the legacy default stream cannot be captured")
+        self.capture = Capture(graph, origin, {origin: 0}, ())
+
+    def end(self, graph: str) -> None:
+        capture = self.capture
+        if capture is None or capture.graph != graph:
+            raise Refused("no such capture")
+        if not capture.is_joined():
+            raise Refused("a fork that is not joined")
+        self.capture = None
+        self.graphs[graph] = Graph(capture.origin, capture.nodes, 0)
+
+    def replay(self, graph: str, stream: str) -> list[tuple[str, str, int]]:
+        """Launch a graph; returns the effects of its work, in order."""
+        self.outside()
+        if graph not in self.graphs:
+            raise Refused("not captured yet")
+        origin, nodes, end = self.graphs[graph]
+        if self.lanes[origin].device != self.lanes[stream].device:
+            raise Refused("another device")
+        start = self.advance(stream) | end
+        real: list[int] = []
+        effects = []
+        for node in nodes:
+            before = start
+            for number, bits in enumerate(real):
+                if node.before >> number & 1:
+                    before |= bits
+            if node.block is None:
+                real.append(node.outside)
+                continue
+            real.append(self._touch(stream, before, node.block, write=node.write))
+            if node.effect is not None:
+                effects.append(node.effect)
+        for bits in real:
+            start |= bits
+        self.after[stream] |= start
+        self.graphs[graph] = Graph(origin, nodes, start)
+        return effects

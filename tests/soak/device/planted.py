@@ -16,7 +16,7 @@ from typing import Any
 import cai_bridge
 from cai_bridge import convert, from_cai, to_cai
 
-from .bridge import Bridge
+from .handover import Bridge
 
 
 @dataclass(frozen=True)

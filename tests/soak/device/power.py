@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .. import steps as s
-from ..refusing import Refused
-from .bridge import Bridge
-from .execute import Failure, run
+from ..program import Refused
+from .handover import Bridge
+from .machine import Failure, run
 from .order import Left, Made, Unordered
 
 CALLS = ("cuEventRecord", "cuStreamWaitEvent", "cuModuleUnload")

@@ -1,6 +1,6 @@
 """What the soak has to know of the simulated device: how programs are drawn, judged and run there.
 
-Each place of `worlds` has a room with these functions.
+Each place of `program.ROOMS` has a room with these functions.
 """
 
 from __future__ import annotations
@@ -12,14 +12,10 @@ from collections import Counter
 from typing import Any
 
 from .. import steps
-from ..child import Outcome
-from ..program import Program
-from ..refusing import Refused
-from ..worlds import World
-from ..zygote import Ready
-from . import execute, generate, power
-from .bridge import Bridge
-from .handover import know_nobody
+from ..crew import Outcome, Ready
+from ..program import Program, Refused, World
+from . import machine, power, scenes
+from .handover import Bridge, know_nobody
 from .machine import Machine
 from .planted import FAULTS as PLANTED
 from .planted import NOTHING
@@ -57,7 +53,7 @@ def first(setup: World) -> None:
 def program(seed: int, setup: World | None = None) -> Program:
     """Draw the program of a seed."""
     world = setup or World("device")
-    return Program("", (), 1, generate.program(seed, model(world)))
+    return Program("", (), 1, scenes.program(seed, model(world)))
 
 
 def model(world: World) -> Bridge:
@@ -95,7 +91,7 @@ def run(drawn: Program, world: World, outcome: Outcome, progress: Any = None) ->
             progress[0] = number
 
     with PLANTED.get(world.fault, NOTHING).planted():
-        failure = execute.run(drawn.steps, model(world), watch)
+        failure = machine.run(drawn.steps, model(world), watch)
     outcome.outcome = "right"
     if failure is not None:
         outcome.outcome, outcome.raised, outcome.text = "wrong", failure.kind, failure.text

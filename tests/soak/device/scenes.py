@@ -1,17 +1,101 @@
-"""Several steps of a program at once: arrays that are handed over, consumed, and written again."""
+"""Draws programs at random: single steps, and arrays that are handed over, consumed, written again.
+
+The same seed makes the same program.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .. import steps as s
-from .choices import CAI_CONSUMERS
-from .parts import Parts
+from .draw import CAI_CONSUMERS, Drawing
+from .handover import Bridge
 from .strangers import LATE, STRANGE
 
 
-class Scenes(Parts):
+class Draw(Drawing):
     """A program in the making: what takes several steps."""
 
-    # --- several steps ----------------------------------------------------------------------------
+    def written(self, speaks: tuple[str, ...] | None = None) -> str | None:
+        """An array with pending work."""
+        array = self.one("x") if speaks is None else None
+        if array is None or self.chance(0.5):
+            array = self.pushed(self.new_array(speaks))
+        if array is not None:
+            self.push(s.Fill(array, self.value(), self.worker(array)))
+        return array
+
+    def made_of(self, capsule: str) -> tuple[str | None, list[str]]:
+        """Make a view of a capsule, by whomever: the view for DLPack, and all names."""
+        how = self.pick(("adopt", "door", "relay", "relay"))
+        if how == "adopt":
+            view = self.pushed(s.Adopt(self.name("v"), capsule))
+            return view, [view] if view else []
+        made = capsule
+        if how == "relay":
+            relay = self.pushed(self.relay(capsule))
+            if relay is None:
+                return None, [capsule]
+            self.push(self.pick((None, s.Fill(relay, self.made, self.worker(relay)))))
+            made = relay
+            if self.model.arrays[relay].speaks == ("cai3",):
+                view = self.pushed(self.taken_in(relay))
+                return view, [relay, *([view] if view else [])]
+        dicts = self.pushed(s.ToCai(self.name("v"), made, self.argument(self.at(made))))
+        view = dicts and self.pushed(self.taken_in(dicts))
+        return view, [name for name in (made, dicts, view) if name in self.model.named]
+
+    def taken_in(self, source: str) -> s.Step:
+        device = self.place(source)
+        works_on, gpu = self.works_on(source, device), self.gpu(source)
+        argument = self.said(source, device) if self.chance(0.4) else None
+        return s.FromCai(self.name("v"), source, argument, None, works_on, device=gpu)
+
+    def door(self, source: str) -> s.Step:
+        if source[0] == "x":
+            speaks = self.model.arrays[source].speaks
+            to = "cai3" not in speaks or self.chance(0.3)
+        else:
+            to = self.model.views[source].kind == "dlpack"
+        if not to:
+            return self.taken_in(source)
+        works_on = self.works_on(source, self.at(source))
+        argument, converts = self.said(source, self.at(source)), self.chance(0.3)
+        return s.ToCai(self.name("v"), source, argument, None, works_on, converts)
+
+    def consumer(self, view: str) -> s.Step | None:
+        known, made = self.model.views[view], self.consume(view)
+        if made is None or made.kind != "cai-trusting" or self.chance(0.5):
+            return made
+        # It works where the array is ready, or is made to wait.
+        stream = known.ready if known.ready in self.model.named else made.stream
+        return s.Consume(made.name, view, made.kind, stream, made.value, current=made.current)
+
+    def by_address(self, view: str) -> s.Step | None:
+        made = self.consume(view)
+        return made and s.Consume(made.name, view, "address", made.stream, made.value)
+
+    def reuse(self, names: list[str]) -> None:
+        """Let go of things in some order, and write the memory again, or take it again."""
+        self.random.shuffle(names)
+        array = next((name for name in names if name[0] == "x"), None)
+        if array is None:
+            return
+        spec = self.model.arrays[array]
+        stays = self.chance(0.4)
+        for name in names:
+            if name[0] == "v" and self.chance(0.4):
+                self.push(self.releasing(name, 0.1))
+            if not (stays and name == array):
+                self.push(self.dropping(name, 0.1))
+        self.made += 1
+        if stays and array in self.model.named and spec.pending is not None:
+            self.push(s.Fill(array, self.made, spec.pending))
+            return
+        pool = spec.pool
+        if pool is not None and (s.is_default(pool) or pool in self.model.named):
+            made = s.NewArray(self.name("x"), self.made, spec.speaks, pool, spec.device, "pool")
+            self.push(made)
 
     def chain(self) -> None:
         """An array is written, handed over and consumed; then perhaps all is dropped and reused."""
@@ -161,8 +245,6 @@ class Scenes(Parts):
             self.push(self.pick((s.Close, s.Drop))(far))
         self.reuse([name for name in names if name in self.model.named])
 
-    # --- on the stream that a dict names ----------------------------------------------------------
-
     def declared(self) -> None:
         """A view is said to be ready on another stream, and whoever reads its dict works there."""
         array = self.written()
@@ -182,8 +264,6 @@ class Scenes(Parts):
             seen = s.Consume(self.name("p"), names[-1], "cai-enqueues", stream)
             names += [self.pushed(seen) or ""]
         self.reuse([name for name in names if name in self.model.named])
-
-    # --- exporters that move ----------------------------------------------------------------------
 
     def moved(self, array: str) -> None:
         """The producer goes on with an array on a stream, another one rather."""
@@ -264,8 +344,6 @@ class Scenes(Parts):
             return s.Export(self.name("k"), view, self.argument(at), True, self.current(at))
         return self.consumer(view)
 
-    # --- for one call, and for many arrays --------------------------------------------------------
-
     def sources(self) -> list[str]:
         """What `convert` hands over in CAI's terms: all but what speaks them already."""
         self.push(self.export() if self.chance(0.3) else None)
@@ -319,3 +397,117 @@ class Scenes(Parts):
         if taken.name in self.model.holds and self.chance(0.5):
             self.push(self.consumer(taken.name))
         self.reuse([one for one in (root, taken.name, work.name) if one in self.model.named])
+
+    def forked(self, array: str, origin: str, other: str) -> None:
+        """Inside a capture an array is written, handed to another stream, and written again."""
+        self.push(s.Fill(array, self.value(), origin))
+        to = "cai3" not in self.model.arrays[array].speaks or self.chance(0.5)
+        made: s.Step = s.ToCai(self.name("v"), array, other, None, origin)
+        if not to:
+            made = s.FromCai(self.name("v"), array, None, None, origin)
+        view = self.pushed(made)
+        if view is None:
+            return
+        kind = "cai-enqueues" if to else "dlpack"
+        read = self.pushed(s.Consume(self.name("p"), view, kind, other))
+        for name in (read, view):
+            if name is not None:
+                self.push(s.Drop(name))
+        self.push(s.Fill(array, self.value(), origin))
+
+    def capture(self) -> None:
+        """A capture from begin to end, and its launches; nothing where it does not work out."""
+        model, before = self.model, len(self.steps)
+        graph = self.name("g")
+        device = int(self.chance(0.2))
+        arrays = [x for x in self.named("x") if model.arrays[x].device == device]
+        streams = [*self.named("s", device), f"T{device}"]
+        origin = self.pick(streams)
+        mode = self.pick(("global", "thread_local", "relaxed"))
+        done = bool(arrays) and self.push(s.Begin(graph, origin, mode))
+        for _ in range(self.pick((0, 1, 2)) if done else 0):
+            self.forked(self.pick(arrays), origin, self.pick(streams))
+        for _ in range(self.random.randint(1, 6) if done else 0):
+            made = self.pick(CAPTURED)(self)
+            if not self.push(made) and isinstance(made, REFUSED):
+                self.push(s.Refusal(made))
+        while done and self.model.capture is not None:
+            members = self.model.capture.members
+            open_ = [m for m in members if members[m] & ~members[origin]]
+            step = s.Wait(origin, self.pick(open_)) if open_ else s.End(graph)
+            done = self.push(step)
+        if not done:
+            self.model = model
+            del self.steps[before:]
+            return
+        for _ in range(self.random.randint(1, 3)):
+            self.push(s.Replay(graph, self.stream(device)))
+
+
+REFUSED = (s.ToCai, s.FromCai, s.Export, s.Release)
+
+CAPTURED: tuple[Callable[[Draw], s.Step | None], ...] = (
+    *(Draw.fill, Draw.read, Draw.to_cai, Draw.to_cai, Draw.from_cai, Draw.export),
+    *(Draw.consume, Draw.consume, Draw.consume, Draw.wait, Draw.drop, Draw.release),
+)
+
+KINDS: dict[Callable[[Draw], object], int] = {
+    Draw.new_stream: 4,
+    Draw.works: 6,
+    Draw.chain: 12,
+    Draw.unnamed: 8,
+    Draw.nested: 6,
+    Draw.ended: 6,
+    Draw.moving: 8,
+    Draw.silenced: 4,
+    Draw.declared: 4,
+    Draw.elsewhere: 5,
+    Draw.tree: 4,
+    Draw.call: 6,
+    Draw.new_array: 5,
+    Draw.fill: 8,
+    Draw.read: 6,
+    Draw.to_cai: 8,
+    Draw.from_cai: 7,
+    Draw.export: 6,
+    Draw.copy: 2,
+    Draw.copies: 8,
+    Draw.to_host: 2,
+    Draw.consume: 14,
+    Draw.relay: 3,
+    Draw.adopt: 2,
+    Draw.release: 5,
+    Draw.drop: 8,
+    Draw.cycle: 4,
+    Draw.collect: 12,
+    Draw.wait: 1,
+    Draw.sync: 1,
+    Draw.run: 2,
+    Draw.look: 4,
+    Draw.set_device: 1,
+    Draw.close: 1,
+    Draw.reset: 1,
+    Draw.attempt: 3,
+    Draw.capture: 4,
+}
+
+CHOICES, WEIGHTS = tuple(KINDS), tuple(KINDS.values())
+
+
+def program(seed: int, model: Bridge | None = None) -> s.Steps:
+    """Draw the program of a seed."""
+    draw = Draw(seed, model or Bridge())
+    wanted = draw.random.randint(5, 25)
+    draw.push(draw.new_stream())
+    draw.push(draw.new_stream())
+    draw.push(draw.new_array())
+    for kind in draw.random.choices(CHOICES, WEIGHTS, k=wanted * 3):
+        for _ in range(3):
+            made = kind(draw)
+            if made is None or draw.push(made):
+                draw.push(draw.unsettled())
+                break
+        if len(draw.steps) >= wanted:
+            break
+    draw.push(s.Sync(None))
+    return tuple(draw.steps)

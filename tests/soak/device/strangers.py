@@ -42,9 +42,6 @@ def drawn(chosen: random.Random, speaks: tuple[str, ...]) -> tuple[str, ...]:
     return (*chosen.choice(FORMS[speaks]), STRANGE)
 
 
-# --- their members --------------------------------------------------------------------------------
-
-
 def _said(self: Any) -> dict[str, Any]:
     dict_of: Any = vars(_array._Cai)["__cuda_array_interface__"]
     return dict(dict_of.fget(self))
@@ -93,9 +90,6 @@ def change(array: Any, speaks: tuple[str, ...]) -> None:
         delattr(kind, name)
     for name, member in _members(speaks).items():
         setattr(kind, name, member)
-
-
-# --- what some do by design -----------------------------------------------------------------------
 
 
 def _python_call(name: str, answer: Any, *arguments: Any) -> Callable[..., Any]:

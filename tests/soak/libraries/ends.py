@@ -1,19 +1,51 @@
-"""The account of the end of things: who is alive, and what goes back to whom."""
+"""The account of a program's own work, and of the end of things: what goes back to whom."""
 
 from __future__ import annotations
 
-from ..refusing import Refused, wants
-from ..step import Step, is_handle, stream_of
-from ..steps import Collect, Cycle, Drop, Release
-from .clocks import Clock, after, is_before, join
-from .handles import Access, Lease, Thing, closure, is_ordered_by_legacy
+from ..program import Refused, wants
+from ..steps import (
+    HAVE_CURRENT,
+    STREAMS,
+    Collect,
+    Cycle,
+    Drop,
+    Enter,
+    Fill,
+    Leave,
+    Make,
+    Meet,
+    NewStream,
+    Read,
+    Release,
+    Reuse,
+    Step,
+    Sync,
+    is_handle,
+    stream_of,
+)
+from .handles import (
+    Access,
+    Block,
+    Clock,
+    Lease,
+    Thing,
+    after,
+    closure,
+    is_before,
+    is_ordered_by_legacy,
+    join,
+    library_of,
+)
 
 TAKEN_APART = {"cupy", "numba", "warp"}
+
 """Their arrays let go of their memory when Python's collector clears them, whoever holds them."""
 
+PRODUCERS = {"torch", "cupy", "numba", "jax", "warp"}
 
-class Ends:
-    """The state of a program, and its steps that let go."""
+
+class Account:
+    """The state of a program: its own work, and the steps that let go."""
 
     def __init__(self, manner: str, threads: int) -> None:
         self.manner = manner
@@ -24,8 +56,6 @@ class Ends:
         self.entered: list[list[str]] = [[] for _ in range(threads)]
         self.accesses: list[Access] = []
         self.expected: dict[str, int] = {}
-
-    # --- what is there ----------------------------------------------------------------------------
 
     def find(self, name: str, now: Clock) -> Thing:
         """Find what a step uses, which another thread may not have made yet."""
@@ -50,8 +80,6 @@ class Ends:
         leases = [one.lease for one in self.alive if one.lease and one.block is array.block]
         sources = {lease.source: None for lease in leases if not lease.ended}
         return [one for one in sources if one is not array] if back == "legacy" else []
-
-    # --- steps ------------------------------------------------------------------------------------
 
     def _drop(self, step: Drop | Cycle, now: Clock) -> None:
         thing = self.find(step.what, now)
@@ -124,8 +152,6 @@ class Ends:
         if not covered:
             self._is_done(lease, now)
 
-    # --- ends -------------------------------------------------------------------------------------
-
     def _under(self, lease: Lease) -> list[Thing]:
         return [one for one in self.alive if one.under is lease]
 
@@ -192,3 +218,85 @@ class Ends:
         legacy = lease.back == "legacy" and is_ordered_by_legacy(lease.source, self.kinds)
         if lease.back == "source" or legacy:
             lease.source.knows.learn(lease.knows, moment)
+
+    def now(self, thread: int) -> Clock:
+        clock = self.clocks[thread]
+        return (*clock[:thread], clock[thread] + 1, *clock[thread + 1 :])
+
+    def _newstream(self, step: NewStream, now: Clock) -> None:
+        wants(step.kind in STREAMS[step.library] and step.name[0] == step.library[0])
+        wants(not self.accesses and step.thread == 0, "streams are made first")
+        # Warp's current stream is that of all threads; it frees memory on whichever is current.
+        alone = len(self.clocks) == 1 and "w" not in {name[0] for name in self.kinds}
+        wants(step.library != "warp" or alone, "Warp has one stream, and one thread")
+        self.kinds[step.name] = step.kind
+
+    def _meet(self, step: Meet, now: Clock) -> None:
+        wants(step.other != step.thread and step.other < len(self.clocks))
+        self.clocks[step.thread] = join(now, self.clocks[step.other])
+
+    def _enter(self, step: Enter, now: Clock) -> None:
+        wants(step.stream in self.kinds and library_of(step.stream) in HAVE_CURRENT)
+        self.entered[step.thread].append(step.stream)
+
+    def _leave(self, step: Leave, now: Clock) -> None:
+        wants(self.entered[step.thread])
+        self.entered[step.thread].pop()
+
+    def _sync(self, step: Sync, now: Clock) -> None:
+        for access in self.accesses:
+            if is_before(access.queued, now):
+                access.done.append(now)
+
+    def _reuse(self, step: Reuse, now: Clock) -> None:
+        self._has_stream(step)
+
+    def _make(self, step: Make, now: Clock) -> None:
+        self._has_stream(step)
+        block = Block(step.name, step.library, step.stream, step.words, step.value)
+        made = Thing(step.name, "array", block, step.library, step.stream, now)
+        made.frozen = step.library == "jax"
+        self._queue(self.add(made), now, write=True)
+
+    def _has_stream(self, step: Make | Reuse) -> None:
+        wants(step.library in PRODUCERS)
+        if step.library == "jax":
+            wants(step.stream is None)
+        else:
+            wants(step.stream in self.kinds and step.stream[0] == step.library[0])
+
+    def _read(self, step: Read, now: Clock) -> None:
+        array = self.find(step.array, now)
+        self._may_work(array, now, write=False)
+        self._queue(array, now, write=False)
+        self.expected[step.name] = array.block.value
+
+    def _fill(self, step: Fill, now: Clock) -> None:
+        array = self.find(step.array, now)
+        wants(not array.frozen, "JAX's arrays are never written")
+        jax = [one for one in self.alive if one.block is array.block and one.library == "jax"]
+        wants(not jax, "JAX has it")
+        self._may_work(array, now, write=True)
+        self._queue(array, now, write=True)
+        array.block.value = step.value
+
+    def _may_work(self, array: Thing, now: Clock, *, write: bool) -> None:
+        """Refuse work that is not ordered after what it must come after."""
+        wants(array.kind == "array" and not array.spent)
+        for number in array.block.accesses:
+            access = self.accesses[number]
+            if not (access.write or write) or array.knows.holds(number, now):
+                continue
+            if any(is_before(one, now) for one in access.done):
+                continue
+            wants(number in array.knows, f"unordered on {array.name}")
+            after(array.knows.nearest(number, now), now)
+
+    def _queue(self, array: Thing, now: Clock, *, write: bool) -> None:
+        number = len(self.accesses)
+        self.accesses.append(Access(write, now))
+        array.block.accesses.append(number)
+        array.knows.add(number, now)
+        array.used = join(array.used, now)
+        if array.under is not None:
+            array.under.used = join(array.under.used or now, now)

@@ -9,10 +9,10 @@ import cupy
 import numpy as np
 
 from ....gpu.streams import cupy_view_without_sync
-from . import adapter
+from .. import adapters
 
 
-class Adapter(adapter.Adapter):
+class Adapter(adapters.Adapter):
     """Arrays of CuPy's pool, which has an arena for each stream."""
 
     name = "cupy"
@@ -55,7 +55,7 @@ class Adapter(adapter.Adapter):
 
     def take_natively(self, how: str, source: Any, stream: Any) -> Any:
         wanted = "__dlpack__" if how not in {"asarray", "memory"} else "__cuda_array_interface__"
-        by_dict = adapter.speaks(source, "__cuda_array_interface__") and (
-            wanted != "__dlpack__" or not adapter.speaks(source, "__dlpack__")
+        by_dict = adapters.speaks(source, "__cuda_array_interface__") and (
+            wanted != "__dlpack__" or not adapters.speaks(source, "__dlpack__")
         )
         return cupy.asarray(source) if by_dict else cupy.from_dlpack(source)

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ...bridging import Export, FromCai, ToCai
-from ...calling import CallLibrary
-from .. import doors
-from . import adapter
+from ... import doors
+from ...steps import CallLibrary, Export, FromCai, ToCai
+from .. import adapters
 
 POOL: dict[tuple[str, int, int], list[Any]] = {}
 
@@ -102,7 +101,7 @@ class Bridge(doors.Bridge):
         view.keeps = None
 
 
-class Adapter(adapter.Adapter):
+class Adapter(adapters.Adapter):
     """A library whose work is done when it is queued."""
 
     def __init__(self, name: str, fault: str = "") -> None:

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import adapter
+from .. import adapters
 
 SIDE, PASSES, PASSES_MS = 1 << 25, 8, 0.5
 # As many as XLA asks for before it makes a graph of them, and one more.
@@ -56,7 +56,7 @@ def _copied(array: Any, nothing: Any) -> Any:
     return array + nothing
 
 
-class Adapter(adapter.Adapter):
+class Adapter(adapters.Adapter):
     """Arrays on the first GPU."""
 
     name = "jax"
@@ -114,7 +114,7 @@ class Adapter(adapter.Adapter):
         return jax.dlpack.from_dlpack(source)
 
     def take_natively(self, how: str, source: Any, stream: Any) -> Any:
-        if adapter.speaks(source, "__dlpack__"):
+        if adapters.speaks(source, "__dlpack__"):
             return jax.dlpack.from_dlpack(source)
         return jnp.asarray(source)
 

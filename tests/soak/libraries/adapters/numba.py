@@ -23,7 +23,7 @@ if not hasattr(np, "row_stack"):
 from numba import cuda
 
 from ....gpu import driver as gpu
-from . import adapter
+from .. import adapters
 
 THREADS = 128
 BLOCKS: dict[tuple[int, int], list[int]] = {}
@@ -93,7 +93,7 @@ def copy(source: Any, target: Any) -> None:
         target[i] = source[i]
 
 
-class Adapter(adapter.Adapter):
+class Adapter(adapters.Adapter):
     """Device arrays, whose dicts name the stream that they were made with."""
 
     name = "numba"

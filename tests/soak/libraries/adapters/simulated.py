@@ -27,11 +27,10 @@ from cai_bridge.testing._kit.dlpack_managed import ManagedTensor
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._work import region_of_dict
 
-from ...bridging import Export, ToCai
-from ...step import HAVE_CURRENT
-from .. import doors
+from ... import doors
+from ...steps import HAVE_CURRENT, Export, ToCai
+from .. import adapters
 from ..discipline import OF_DICTS
-from . import adapter
 
 SPEAKS = {
     "torch": ("exchange", "dlpack", "cai2"),
@@ -172,7 +171,7 @@ class Bridge(doors.Bridge):
             super().release(view, stream, block=block)
 
 
-class Adapter(adapter.Adapter):
+class Adapter(adapters.Adapter):
     """A library on the simulated device."""
 
     def __init__(self, name: str, cuda: SimulatedCuda) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from . import adapter
+from .. import adapters
 
 
-class Adapter(adapter.Adapter):
+class Adapter(adapters.Adapter):
     """Tensors of PyTorch's caching allocator, which keeps free blocks by stream."""
 
     name = "torch"
@@ -54,5 +54,5 @@ class Adapter(adapter.Adapter):
         return torch.from_dlpack(source)
 
     def take_natively(self, how: str, source: Any, stream: Any) -> Any:
-        by_dict = how == "as_tensor" or not adapter.speaks(source, "__dlpack__")
+        by_dict = how == "as_tensor" or not adapters.speaks(source, "__dlpack__")
         return self.take("as_tensor" if by_dict else how, source, stream)

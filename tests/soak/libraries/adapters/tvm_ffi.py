@@ -9,10 +9,10 @@ import numpy as np
 import tvm_ffi
 
 from ....gpu import driver as gpu
-from . import adapter
+from .. import adapters
 
 
-class Adapter(adapter.Adapter):
+class Adapter(adapters.Adapter):
     """Tensors over the memory of others, on the stream that tvm-ffi's environment has by itself."""
 
     name = "tvm_ffi"

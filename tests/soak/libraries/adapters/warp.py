@@ -7,12 +7,12 @@ from typing import Any
 
 import warp as wp
 
-from . import adapter
+from .. import adapters
 
 GPU = "cuda:0"
 
 
-class Adapter(adapter.Adapter):
+class Adapter(adapters.Adapter):
     """Arrays of the driver's pool, which Warp allocates and frees on its current stream."""
 
     name = "warp"
