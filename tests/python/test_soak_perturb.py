@@ -7,9 +7,7 @@ import shutil
 import pytest
 
 from cai_bridge._cli.perturbed import LIBRARY
-from soak_perturb.drawing import draw, races
-from soak_perturb.judging import LEAST, judge
-from soak_perturb.naming import name
+from soak_perturb import LEAST, draw, judge, name, races
 
 pytestmark = pytest.mark.skipif(
     not (LIBRARY.exists() and shutil.which("cc")),

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from cai_bridge._cli.perturbed import LIBRARY
-from soak_races.judging import LEAST, judge_joins, judge_random, judge_shared
+from soak_races import LEAST, judge_joins, judge_random, judge_shared
 
 pytestmark = pytest.mark.skipif(
     not (LIBRARY.exists() and shutil.which("cc")),
