@@ -20,8 +20,8 @@ from cai_bridge.testing import simulated_cuda
 LONG = (
     *("test_planted", "test_perturb_unlike", "test_soak_libraries", "test_soak"),
     *("test_perturb_named", "test_cli_hostile", "test_perturb_races"),
-    *("test_pytest_plugin", "test_cuda_door", "test_perturb_gates", "test_perturb_handed_over"),
-    *("test_perturb_compared", "test_perturb_seen", "test_forks", "test_pytest_plugin_adapters"),
+    *("test_pytest_plugin", "test_cuda_door", "test_perturb_gates", "test_perturb_says"),
+    *("test_perturb_seen", "test_forks", "test_pytest_plugin_adapters"),
     *(
         "test_soak_perturb",
         "test_soak_races",

@@ -1,13 +1,10 @@
 """`cai-bridge perturb`: what it started ends with it, by whatever signal it ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,14 +22,14 @@ time.sleep(60)
 """
 
 
-def until(holds: Callable[[], bool]) -> bool:
+def until(holds):
     end = time.monotonic() + 30
     while not (held := holds()) and time.monotonic() < end:
         time.sleep(0.01)
     return held
 
 
-def lives(process: int) -> bool:
+def lives(process):
     """Whether it runs; one that nobody has asked for its status has ended too."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -40,9 +37,7 @@ def lives(process: int) -> bool:
         return False
 
 
-def started(
-    folder: Path, *before: str, options: Sequence[str] = ()
-) -> tuple[subprocess.Popen[str], list[int]]:
+def started(folder, *before, options=()):
     """Start the command, and return it and the processes of its program."""
     said, temporary = folder / "said", folder / "temporary"
     temporary.mkdir()
@@ -58,7 +53,7 @@ def started(
     return perturb, [int(one) for one in said.read_text().split()]
 
 
-def assert_all_ended(processes: Sequence[int]) -> None:
+def assert_all_ended(processes):
     try:
         assert until(lambda: not any(map(lives, processes)))
     finally:
@@ -69,9 +64,7 @@ def assert_all_ended(processes: Sequence[int]) -> None:
 @pytest.mark.usefixtures("heeded_signals")
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGINT", "SIGUSR1"])
 @pytest.mark.parametrize("times", [1, 200])
-def test_its_program_and_what_that_started_end_with_it(
-    number: str, times: int, tmp_path: Path
-) -> None:
+def test_its_program_and_what_that_started_end_with_it(number, times, tmp_path):
     perturb, processes = started(tmp_path)
     sent = signal.Signals[number]
     for _ in range(times):
@@ -86,7 +79,7 @@ def test_its_program_and_what_that_started_end_with_it(
     assert times > 1 or perturb.returncode in ends, errors
 
 
-def test_a_signal_that_is_ignored_ends_nothing(tmp_path: Path) -> None:
+def test_a_signal_that_is_ignored_ends_nothing(tmp_path):
     perturb, processes = started(tmp_path, "nohup")
     perturb.send_signal(signal.SIGHUP)
     time.sleep(0.3)
@@ -96,9 +89,7 @@ def test_a_signal_that_is_ignored_ends_nothing(tmp_path: Path) -> None:
     assert_all_ended(processes)
 
 
-def test_a_child_in_a_session_of_its_own_ends_with_a_program_that_takes_too_long(
-    tmp_path: Path,
-) -> None:
+def test_a_child_in_a_session_of_its_own_ends_with_a_program_that_takes_too_long(tmp_path):
     perturb, processes = started(tmp_path, options=["--timeout", "2"])
     out, errors = perturb.communicate(timeout=30)
     assert_all_ended(processes)

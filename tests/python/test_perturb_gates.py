@@ -1,16 +1,14 @@
 """`cai-bridge perturb`: gates open in time, hang no program and spoil no capture."""
 
-from __future__ import annotations
-
 import pytest
-from perturbing import Perturb, driver, needs, run, seeds
+from perturbing import driver, needs, run, seeds
 
 __all__ = ["driver", "run"]
 
 pytestmark = needs
 
 
-def test_a_gate_opens_when_its_time_is_up_though_the_host_never_waits_for_it(run: Perturb) -> None:
+def test_a_gate_opens_when_its_time_is_up_though_the_host_never_waits_for_it(run):
     status, found = run(
         """
         import time
@@ -27,7 +25,7 @@ def test_a_gate_opens_when_its_time_is_up_though_the_host_never_waits_for_it(run
     assert [one["gates"] for one in seeds(found)] == [0, 1]
 
 
-def test_a_host_that_waits_opens_the_gate_at_once(run: Perturb) -> None:
+def test_a_host_that_waits_opens_the_gate_at_once(run):
     text = (
         "a, x = stream(), word()\nfor i in range(20):\n launch('fill', a, x, i)\n print(read(x, a))"
     )
@@ -37,7 +35,7 @@ def test_a_host_that_waits_opens_the_gate_at_once(run: Perturb) -> None:
     assert seeds(found)[1]["seconds"] < 20
 
 
-def test_before_a_gate_opens_all_that_it_does_not_hold_up_runs(run: Perturb) -> None:
+def test_before_a_gate_opens_all_that_it_does_not_hold_up_runs(run):
     text = """
         a, b, x, y = stream(), stream(), word(), word()
         launch("fill", a, x, 1)
@@ -50,9 +48,7 @@ def test_before_a_gate_opens_all_that_it_does_not_hold_up_runs(run: Perturb) -> 
     assert status == 1, found
 
 
-def test_a_function_of_the_hosts_that_needs_pythons_lock_does_not_hang_the_program(
-    run: Perturb,
-) -> None:
+def test_a_function_of_the_hosts_that_needs_pythons_lock_does_not_hang_the_program(run):
     status, found = run(
         """
         import ctypes
@@ -70,7 +66,7 @@ def test_a_function_of_the_hosts_that_needs_pythons_lock_does_not_hang_the_progr
     assert status == 0, found
 
 
-def test_a_kernel_that_waits_for_the_host_does_not_hang_the_program(run: Perturb) -> None:
+def test_a_kernel_that_waits_for_the_host_does_not_hang_the_program(run):
     """After a second of waiting the reference orders what comes next on the device."""
     status, found = run(
         """
@@ -92,7 +88,7 @@ def test_a_kernel_that_waits_for_the_host_does_not_hang_the_program(run: Perturb
     assert found["runs"][0]["seconds"] < 10, found
 
 
-def test_a_capture_is_left_alone(run: Perturb) -> None:
+def test_a_capture_is_left_alone(run):
     status, found = run(
         """
         a, b, x, y = stream(), stream(), word(), word()
@@ -142,7 +138,7 @@ BESIDE = """
 
 
 @pytest.mark.parametrize("racy", [False, True])
-def test_beside_a_capture_in_any_mode_the_host_does_not_wait(run: Perturb, racy: bool) -> None:
+def test_beside_a_capture_in_any_mode_the_host_does_not_wait(run, racy):
     right = {"order": "order(a, b)", "host": 'call("cuStreamSynchronize", b)'}
     none = dict.fromkeys(right, "pass")
     status, found = run(BESIDE.format(**(none if racy else right)), "--seeds", "2")
@@ -189,7 +185,7 @@ TORCHS = """
 
 @pytest.mark.parametrize("mode", [0, 1, 2])
 @pytest.mark.parametrize("flags", [0, 1])
-def test_a_program_captures_as_torch_does(run: Perturb, mode: int, flags: int) -> None:
+def test_a_program_captures_as_torch_does(run, mode, flags):
     text = TORCHS.format(mode=mode, flags=flags, order="order(main, own)")
     status, found = run(text, "--seeds", "2")
     assert status == 0, found

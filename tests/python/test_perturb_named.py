@@ -1,46 +1,18 @@
-"""`cai-bridge perturb`: which two operations are named."""
-
-from __future__ import annotations
+"""`cai-bridge perturb`: which two operations are named, and the hand-over between them."""
 
 import re
 import subprocess
-from pathlib import Path
+import textwrap
 
 import pytest
-from perturbing import CC, TWO, Perturb, driver, needs, run, seeds, sides, source
+from perturbing import CC, TWO, driver, needs, run, sides, source
 
 __all__ = ["driver", "run"]
 
 pytestmark = needs
 
-
-def test_where_a_wait_of_the_host_hides_it_another_seed_names_it(run: Perturb) -> None:
-    """While it is named no wait opens a gate: under seed 1 the host waits until all are over."""
-    status, found = run(
-        """
-        c, b, a, x, y, z = stream(), stream(), stream(), word(), word(), word()
-        for s in (c, b, a):
-            launch("fill", s, z, 0)
-            call("cuStreamSynchronize", s)
-        for i in range(1, 4):
-            launch("fill", c, z, i)
-            launch("fill", a, x, i)
-            call("cuStreamSynchronize", c)
-            time.sleep(0.008)
-            launch("copy", b, y, x)
-            print(read(y, b))
-            order(b, a)
-        """,
-        "--seeds",
-        "4",
-        named=True,
-    )
-    assert status == 1, found
-    assert [one["verdict"] for one in seeds(found)][1:3] == ["differs", "differs"], found
-    assert sides(found) == ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'], found["race"]
-
-
-# A library that queues work from a thread of its own, as JAX does, and has more to do there.
+# A library that queues work from a thread of its own, as JAX does, and has more to do there: what
+# follows a late write in its own thread holds up all who wait for that thread.
 OF_A_THREAD = """
     import queue, threading
     b, a, c, v, w, x, y = stream(), stream(), stream(), word(), word(), word(), word()
@@ -68,78 +40,6 @@ OF_A_THREAD = """
     asked.put(0)
     thread.join()
     """
-
-
-@pytest.mark.parametrize(
-    ("copied", "late"), [(False, 'launch("fill", a, w, i)'), (True, 'launch("copy", c, x, w)')]
-)
-def test_the_read_is_the_last_in_time_and_the_write_the_main_threads_if_it_can_be(
-    copied: bool, late: str, run: Perturb
-) -> None:
-    """What follows a late write in its own thread holds up all who wait for that thread."""
-    status, found = run(OF_A_THREAD.replace("COPIED", str(copied)), named=True)
-    assert status == 1, found
-    assert sides(found) == [late, 'launch("copy", b, y, z)'], found["race"]
-
-
-def test_the_early_one_may_lie_between_two_threads_that_are_late(run: Perturb) -> None:
-    """What is printed is wrong if both writes are late: by number the reader is between theirs."""
-    _, found = run(
-        """
-        import concurrent.futures
-        a, b, c = stream(), stream(), stream()
-        v, w, x, y = word(), word(), word(), word()
-        reader, writer = (concurrent.futures.ThreadPoolExecutor(1) for _ in range(2))
-        launch("fill", a, v, 0)
-        reader.submit(launch, "fill", b, x, 0).result()
-        writer.submit(launch, "fill", c, y, 0).result()
-        call("cuCtxSynchronize")
-        def look():
-            launch("copy", b, x, v)
-            launch("copy", b, y, w)
-        def write(i):
-            launch("fill", c, w, i)
-        for i in range(1, 4):
-            launch("fill", a, v, i)
-            writer.submit(write, i).result()
-            reader.submit(look).result()
-            print(max(read(x, b), read(y, b)))
-            order(b, a)
-            order(b, c)
-        """,
-        named=True,
-    )
-    late, early = sides(found)
-    assert late in {'launch("fill", a, v, i)', 'launch("fill", c, w, i)'}, found["race"]
-    assert early in {'launch("copy", b, x, v)', 'launch("copy", b, y, w)'}, found["race"]
-
-
-def test_operations_of_several_processes_that_have_one_number_are_all_told(run: Perturb) -> None:
-    """The parent is right; its operations have the child's numbers, and are late with them."""
-    _, found = run(
-        f"""
-        import subprocess, sys
-        {TWO}
-        for i in range(1, 4):
-            if len(sys.argv) > 1:
-                launch("fill", a, x, i)
-            else:
-                launch("spin", a, 0)
-            launch("copy", b, y, x)
-            print(read(y, b), flush=True)
-            order(b, a)
-        if len(sys.argv) == 1:
-            subprocess.run([sys.executable, __file__, "child"])
-        """,
-        named=True,
-    )
-    race = found["race"]
-    assert race, found
-    told = {source(one) for one in (race["late"], *race["late"]["others"])}
-    assert told == {'launch("fill", a, x, i)', 'launch("spin", a, 0)'}, race
-    assert source(race["early"]) == 'launch("copy", b, y, x)', race
-    assert race["early"]["others"] == [], race
-
 
 # The late operation, and the early one.
 CHAINS = {
@@ -261,16 +161,129 @@ CHAINS = {
         """,
         ['launch("copy", b, y, x)', 'launch("copy", a, z, y)'],
     ),
+    # While it is named no wait opens a gate: under seed 1 the host waits until all are over.
+    "a wait of the host hides it under one seed": (
+        """
+        c, b, a, x, y, z = stream(), stream(), stream(), word(), word(), word()
+        for s in (c, b, a):
+            launch("fill", s, z, 0)
+            call("cuStreamSynchronize", s)
+        for i in range(1, 4):
+            launch("fill", c, z, i)
+            launch("fill", a, x, i)
+            call("cuStreamSynchronize", c)
+            time.sleep(0.008)
+            launch("copy", b, y, x)
+            print(read(y, b))
+            order(b, a)
+        """,
+        ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'],
+    ),
+    "the write of another thread": (
+        OF_A_THREAD.replace("COPIED", "False"),
+        ['launch("fill", a, w, i)', 'launch("copy", b, y, z)'],
+    ),
+    "a copy of the write of another thread": (
+        OF_A_THREAD.replace("COPIED", "True"),
+        ['launch("copy", c, x, w)', 'launch("copy", b, y, z)'],
+    ),
+    # While it is named no gate opens before its time, and what is late alone is later.
+    "a run that is longer as its delays are": (
+        f"""
+        {TWO}
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            launch("copy", b, y, x)
+            print(read(y, b))
+            order(b, a)
+            call("cuStreamSynchronize", a)
+        """,
+        ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'],
+    ),
+    "a function of the program's own called _f": (
+        f"""
+        {TWO}
+        def _f(i):
+            return i
+        for i in range(1, 4):
+            launch("fill", a, x, _f(i))
+            launch("copy", b, y, x + 0 * _f(i))
+            print(read(y, b))
+            order(b, a)
+        """,
+        ['launch("fill", a, x, _f(i))', 'launch("copy", b, y, x + 0 * _f(i))'],
+    ),
+}
+OPTIONS = {
+    "a wait of the host hides it under one seed": ("--seeds", "4"),
+    "a run that is longer as its delays are": ("--delay", "0.08", "--timeout", "0.7"),
 }
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_of_all_that_is_late_with_it_the_last_that_matters_is_named(
-    name: str, run: Perturb
-) -> None:
+def test_of_all_that_is_late_with_it_the_last_that_matters_is_named(name, run):
     text, expected = CHAINS[name]
-    _, found = run(text, named=True)
+    _, found = run(text, *OPTIONS.get(name, ()), named=True)
     assert sides(found) == expected, found["race"]
+
+
+def test_the_early_one_may_lie_between_two_threads_that_are_late(run):
+    """What is printed is wrong if both writes are late: by number the reader is between theirs."""
+    _, found = run(
+        """
+        import concurrent.futures
+        a, b, c = stream(), stream(), stream()
+        v, w, x, y = word(), word(), word(), word()
+        reader, writer = (concurrent.futures.ThreadPoolExecutor(1) for _ in range(2))
+        launch("fill", a, v, 0)
+        reader.submit(launch, "fill", b, x, 0).result()
+        writer.submit(launch, "fill", c, y, 0).result()
+        call("cuCtxSynchronize")
+        def look():
+            launch("copy", b, x, v)
+            launch("copy", b, y, w)
+        def write(i):
+            launch("fill", c, w, i)
+        for i in range(1, 4):
+            launch("fill", a, v, i)
+            writer.submit(write, i).result()
+            reader.submit(look).result()
+            print(max(read(x, b), read(y, b)))
+            order(b, a)
+            order(b, c)
+        """,
+        named=True,
+    )
+    late, early = sides(found)
+    assert late in {'launch("fill", a, v, i)', 'launch("fill", c, w, i)'}, found["race"]
+    assert early in {'launch("copy", b, x, v)', 'launch("copy", b, y, w)'}, found["race"]
+
+
+def test_operations_of_several_processes_that_have_one_number_are_all_told(run):
+    """The parent is right; its operations have the child's numbers, and are late with them."""
+    _, found = run(
+        f"""
+        import subprocess, sys
+        {TWO}
+        for i in range(1, 4):
+            if len(sys.argv) > 1:
+                launch("fill", a, x, i)
+            else:
+                launch("spin", a, 0)
+            launch("copy", b, y, x)
+            print(read(y, b), flush=True)
+            order(b, a)
+        if len(sys.argv) == 1:
+            subprocess.run([sys.executable, __file__, "child"])
+        """,
+        named=True,
+    )
+    race = found["race"]
+    assert race, found
+    told = {source(one) for one in (race["late"], *race["late"]["others"])}
+    assert told == {'launch("fill", a, x, i)', 'launch("spin", a, 0)'}, race
+    assert source(race["early"]) == 'launch("copy", b, y, x)', race
+    assert race["early"]["others"] == [], race
 
 
 ITS_OWN_THREAD = """
@@ -294,8 +307,8 @@ ITS_OWN_THREAD = """
 
 
 def test_a_thread_that_runs_no_python_is_not_asked_while_who_waits_for_it_has_pythons_lock(
-    run: Perturb, tmp_path: Path
-) -> None:
+    run, tmp_path
+):
     source, library = tmp_path / "thread.c", tmp_path / "thread.so"
     source.write_text(ITS_OWN_THREAD)
     command = [str(CC), "-shared", "-fPIC", "-pthread", str(source), "-o", str(library)]
@@ -321,7 +334,7 @@ def test_a_thread_that_runs_no_python_is_not_asked_while_who_waits_for_it_has_py
     assert sides(found) == [None, 'launch("copy", b, y, x)'], found["race"]
 
 
-def test_a_stream_is_named_by_its_kind_its_handle_and_the_line_that_made_it(run: Perturb) -> None:
+def test_a_stream_is_named_by_its_kind_its_handle_and_the_line_that_made_it(run):
     _, found = run(
         """
         x, y = word(), word()
@@ -342,18 +355,80 @@ def test_a_stream_is_named_by_its_kind_its_handle_and_the_line_that_made_it(run:
     assert re.fullmatch(made.format(r"program\.py"), race["early"]["stream_name"]), race
 
 
-def test_no_name_of_the_programs_own_is_touched(run: Perturb) -> None:
-    _, found = run(
-        f"""
-        {TWO}
-        def _f(i):
-            return i
+TURNS = """
+    for i in range(1, 4):
+        launch("fill", a, x, i)
+        {}
+        z = cupy.asarray(x)
+        launch("copy", b, y, z)
+        print(read(y, b))
+        order(b, a)
+    """
+# What is called between a write and a read, and the hand-over that there is.
+BETWEEN = {
+    "alone": (TURNS.format("pass"), "z = cupy.asarray(x)"),
+    "of JAX": (TURNS.replace("cupy.asarray", "jnp.array").format("pass"), "z = jnp.array(x)"),
+    "in a function that neither is in": (
+        """
+        def write(i):
+            launch("fill", a, x, i)
+        def never_called(z):
+            return cupy.asarray(z)
+        def look(z):
+            launch("copy", b, y, z)
         for i in range(1, 4):
-            launch("fill", a, x, _f(i))
-            launch("copy", b, y, x + 0 * _f(i))
+            write(i)
+            look(x)
             print(read(y, b))
             order(b, a)
         """,
-        named=True,
+        None,
+    ),
+    "in the function that called both": (
+        """
+        def look(z):
+            launch("copy", b, y, z)
+        def write(i):
+            launch("fill", a, x, i)
+        for i in range(1, 4):
+            write(i)
+            # not cupy.asarray(y)
+            z = cupy.asarray(x)
+            look(z)
+            print(read(y, b))
+            order(b, a)
+        """,
+        "z = cupy.asarray(x)",
+    ),
+    "beside one of values of the host's": (
+        TURNS.format("labels = torch.as_tensor([1, 2, 3])"),
+        "z = cupy.asarray(x)",
+    ),
+    "one of two": (
+        TURNS.format("w = torch.as_tensor(y)"),
+        "w = torch.as_tensor(y), or z = cupy.asarray(x)",
+    ),
+    "before the write, in a loop whose next turn reads": (
+        """
+        for i in range(1, 4):
+            launch("copy", b, y, x)
+            print(read(y, b))
+            order(b, a)
+            v = cupy.asarray(y)
+            launch("fill", a, x, i)
+        """,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_a_hand_over_is_between_them_in_the_function_that_called_both(name, run):
+    text, expected = BETWEEN[name]
+    own = (
+        "class cupy: asarray = as_tensor = array = staticmethod(lambda x: x)\ntorch = jnp = cupy\n"
     )
-    assert sides(found) == ['launch("fill", a, x, _f(i))', 'launch("copy", b, y, x + 0 * _f(i))']
+    _, found = run(f"{own}{TWO}\n{textwrap.dedent(text)}", named=True)
+    said = re.match(r"between them: (.*)", found["race"]["advice"])
+    assert (said and said[1]) == expected, found["race"]
+    assert expected is None or "handed over by CAI" in found["race"]["advice"]

@@ -1,30 +1,182 @@
-"""`cai-bridge perturb`: what it says, of programs that it cannot judge too, and what it refuses."""
-
-from __future__ import annotations
+"""`cai-bridge perturb`: what it compares, what it says, and what it refuses."""
 
 import dataclasses
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from perturbing import CC, DRIVER, Perturb, driver, needs, run, seeds
+from perturbing import CC, DRIVER, TWO, driver, needs, run, seeds
 
 from cai_bridge._cli import perturb, perturbed
+from cai_bridge._cli.command import main
+from cai_bridge._cli.perturbed import same
 
 __all__ = ["driver", "run"]
 
 pytestmark = needs
 
 
-def test_the_output_is_as_on_the_page(
-    driver: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The page's is of a GPU. `PERTURB_WRITE=1` writes the file anew."""
-    from cai_bridge._cli.command import main
+def test_numbers_are_the_same_within_the_tolerance_and_text_exactly():
+    assert same("loss 1.000 at 3", "loss 1.001 at 3", 0.01)
+    assert not same("loss 1.000 at 3", "loss 1.001 at 3", 0.0001)
+    assert not same("loss 1.000", "lost 1.000", 0.5)
+    assert not same("1 2", "1", 0.5)
+    assert same("1e999 1.0", "1e999 1.1", 0.2)
 
+
+@pytest.mark.parametrize("what", ["bytes([0x80 + value, 10])", "(300 * '.' + str(value)).encode()"])
+def test_bytes_that_are_no_text_and_the_end_of_a_long_line_are_compared_and_shown(what, run):
+    status, found = run(
+        f"""
+        import sys
+        {TWO}
+        launch("fill", a, x, 1)
+        launch("copy", b, y, x)
+        value = read(y, b)
+        sys.stdout.buffer.write({what})
+        """
+    )
+    assert status == 1, found
+    one, other = found["conclusion"].split("line 1: ")[1].split(" against ")
+    assert one != other, found
+
+
+FILL = "x, s = word(), stream()\nlaunch('fill', s, x, 1)\n"
+CHECKPOINTS = ("--compare", "checkpoints")
+# A program, the options, the exit status, and what the conclusion has.
+CONCLUSIONS = {
+    "no CUDA": (
+        *("print(1)", (), 2),
+        "^0 operations seen: the program did not call the CUDA driver$",
+    ),
+    "another environment": (
+        """
+        import os, sys
+        os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(1)"], {})
+        """,
+        *((), 2, f"{re.escape(os.path.realpath(sys.executable))} ran without LD_PRELOAD"),
+    ),
+    "two serial runs differ": (
+        *(FILL + "print(time.time_ns())", (), 2),
+        "two serial runs differ",
+    ),
+    "it fails": (
+        *(FILL + "raise SystemExit('why')", (), 2),
+        "exit status 1, as without the command if stdin is empty: why$",
+    ),
+    "it fails under the command alone": (
+        *(FILL + "import os\nraise SystemExit('LD_PRELOAD' in os.environ)", (), 2),
+        "exit status 1, but without the command it ended with exit status 0: ",
+    ),
+    "a seed kills it": (
+        """
+        import os
+        launch("fill", stream(), word(), 1)
+        print(1)
+        if os.environ["CAI_BRIDGE_PERTURB_MODE"] == "late": os.abort()
+        """,
+        *((), 1, "in its end, killed by SIGABRT against exit status 0: "),
+    ),
+    "no output": (FILL + "print(7)", ("--match", "nothing"), 2, "nothing to compare"),
+    "too long": (
+        *(FILL + "time.sleep(60)", ("--timeout", "1"), 2),
+        "^the serial run was ended after 1.0 s",
+    ),
+    "checkpoints of host arrays": (
+        """
+        import ctypes, numpy
+        from cai_bridge.testing import checkpoint
+        a, x, h = stream(), word(), pinned()
+        launch("fill", a, x, 1)
+        call("cuMemcpyAsync", h, x, 8, a)
+        checkpoint("h", numpy.frombuffer((ctypes.c_char * 8).from_address(h), "u8").copy())
+        """,
+        *(CHECKPOINTS, 1, r"'h' uint64 \(1,\)"),
+    ),
+    "checkpoints of a worker": (
+        """
+        import multiprocessing, numpy
+        from cai_bridge.testing import checkpoint
+        launch("fill", stream(), word(), 1)
+        made = multiprocessing.get_context("fork").Process
+        worker = made(target=checkpoint, args=("in a worker", numpy.array([1])))
+        worker.start()
+        worker.join()
+        """,
+        *(CHECKPOINTS, 0, ""),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONCLUSIONS)
+def test_the_conclusion(name, run):
+    text, options, expected, said = CONCLUSIONS[name]
+    status, found = run(text, *options)
+    assert status == expected, found
+    assert re.search(said, found["conclusion"]), found
+
+
+def test_what_could_not_be_delayed_is_said(run):
+    fill = "launch('fill', s, x, 1)\n"
+    text = f"x, s = word(), stream()\ncuda.soft_fail()\n{fill * 2}print(7)"
+    status, found = run(text, "--delay", "5")
+    # The second is not late either: the gate of the first is not there.
+    counted = [seeds(found)[1][name] for name in ("failed", "late", "gates")]
+    assert (status, counted) == (2, [2, 0, 0]), found
+    assert "no operation could be delayed" in found["conclusion"]
+
+
+HANDED_OVER = """
+    import cai_bridge
+    a, b, x, y = stream(), stream(), word(), word()
+    class X:
+        def __init__(self, pointer, stream):
+            data = (pointer, False)
+            self.__cuda_array_interface__ = {"shape": (1,), "typestr": "<u8", "data": data,
+                                             "version": 3, "stream": stream}
+    @cai_bridge.adapt(to="cai")
+    def take(v):
+        return None
+    for i in range(1, 4):
+        launch("fill", a, x, i)
+        %s
+        launch("copy", b, y, x)
+        %s
+        call("cuStreamSynchronize", a)
+        call("cuStreamSynchronize", b)
+    """
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("v = cai_bridge.from_cai(X(y, b))", "from_cai"),
+        ("v = cai_bridge.to_cai(X(y, b))", "to_cai"),
+        ("v = cai_bridge.to_dlpack(X(y, b))", "to_dlpack"),
+        ("v = cai_bridge.convert([X(y, b)], 'cai')", "convert"),
+        ("take(X(y, b))", "adapt take"),
+        ("from cai_bridge.testing import checkpoint; checkpoint('my 1', X(y, b))", "my"),
+    ],
+)
+def test_what_the_bridge_hands_over_is_a_checkpoint_of_itself(call, name, run):
+    compare = ("--compare", "checkpoints", "--seeds", "2")
+    status, found = run(HANDED_OVER % ("pass", call), *compare)
+    assert status == 1, found
+    assert f"'{name} 1' uint64 (1,)" in found["conclusion"]
+    assert run(HANDED_OVER % ("order(a, b)", call), *compare)[0] == 0
+
+
+def test_a_checkpoint_does_nothing_without_the_command(monkeypatch):
+    from cai_bridge.testing import checkpoint
+
+    monkeypatch.delenv("CAI_BRIDGE_PERTURB_LOG", raising=False)
+    checkpoint("x", object())
+
+
+def test_the_output_is_as_on_the_page(driver, monkeypatch, capfd):
+    """The page's is of a GPU. `PERTURB_WRITE=1` writes the file anew."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
     monkeypatch.chdir(DRIVER)
     monkeypatch.setenv("PYTHONPATH", ".")
@@ -41,26 +193,13 @@ def test_the_output_is_as_on_the_page(
     assert (status, out) == (1, page.read_text())
 
 
-def test_a_program_without_cuda_cannot_be_judged(run: Perturb) -> None:
-    status, found = run("print(1)")
-    assert (status, len(found["runs"])) == (2, 1)
-    assert found["conclusion"] == "0 operations seen: the program did not call the CUDA driver"
+def ran(captured, *words):
+    """Run the command here; its exit status and what it prints."""
+    status = main([*words])
+    return status, *captured.readouterr()
 
 
-def test_work_without_the_environment_is_said_to_be_so(run: Perturb) -> None:
-    _, found = run(
-        """
-        import os, sys
-        os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(1)"], {})
-        """
-    )
-    real = os.path.realpath(sys.executable)
-    assert f"{real} ran without LD_PRELOAD" in found["conclusion"]
-
-
-def test_a_static_program_is_said_to_be_so(
-    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_static_program_is_said_to_be_so(driver, tmp_path, monkeypatch, capfd):
     source, made = tmp_path / "program.c", tmp_path / "program"
     source.write_text("#include <unistd.h>\nint main(void) { return usleep(200000); }")
     command = [str(CC), "-static", str(source), "-o", str(made)]
@@ -69,170 +208,61 @@ def test_a_static_program_is_said_to_be_so(
     monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
     for words in ([str(made)], ["sh", "-c", f"{made}; true"]):
         for name in ("perturb", "races"):
-            told = [sys.executable, "-m", "cai_bridge", name, "--", *words]
-            done = subprocess.run(told, capture_output=True, text=True, check=False)
-            assert done.returncode == 2, done
-            assert f"{made}" in done.stdout, done
-            assert "is linked statically" in done.stdout, done
+            status, out, _ = ran(capfd, name, "--", *words)
+            assert status == 2
+            assert f"{made}" in out
+            assert "is linked statically" in out
 
 
-def test_a_program_that_differs_from_itself_cannot_be_judged(run: Perturb) -> None:
-    text = "import time\nx, s = word(), stream()\nlaunch('fill', s, x, 1)\nprint(time.time_ns())"
-    status, found = run(text)
-    assert (status, len(found["runs"])) == (2, 2)
-    assert "two serial runs differ" in found["conclusion"]
-
-
-def test_a_program_that_fails_cannot_be_judged(run: Perturb) -> None:
-    status, found = run("x, s = word(), stream()\nlaunch('fill', s, x, 1)\nraise SystemExit('why')")
-    assert status == 2
-    assert found["conclusion"].endswith(
-        "exit status 1, as without the command if stdin is empty: why"
-    )
-
-
-def test_a_program_that_fails_under_the_command_alone_is_said_to(run: Perturb) -> None:
-    text = """
-        import os
-        launch("fill", stream(), word(), 1)
-        raise SystemExit("LD_PRELOAD" in os.environ)
-        """
-    status, found = run(text)
-    assert status == 2
-    assert (
-        "exit status 1, but without the command it ended with exit status 0: "
-        in found["conclusion"]
-    )
+ENDED = "the serial run {}, as without the command if stdin is empty: nothing on stderr\n"
+WRITE = "write: cai-bridge perturb [options] -- {}\n"
+ITS_OWN = [sys.executable, "-c", "import sys; sys.exit(str(sys.argv[1:]))", "--seeds", "x", "--"]
 
 
 @pytest.mark.parametrize(
-    ("program", "how"),
+    ("words", "said"),
     [
-        (["false"], "ended with exit status 1"),
-        (["sh", "-c", "kill -SEGV $$"], "was killed by SIGSEGV"),
+        # A program that ends without a word.
+        (["--", "false"], ENDED.format("ended with exit status 1")),
+        (["--", "sh", "-c", "kill -SEGV $$"], ENDED.format("was killed by SIGSEGV")),
+        # What is no program is told what to write.
+        ([], WRITE.format("python train.py")),
+        (["--seeds", "2", "--"], WRITE.format("python train.py")),
+        (["x.py", "--lr", "3"], WRITE.format("python x.py --lr 3")),
+        (["--", "x.py"], WRITE.format("python x.py")),
+        (["--", "/no/such/program"], "/no/such/program: No such file"),
+        # What follows the program is its own.
+        (["--seeds", "2", *ITS_OWN], "ty: ['--seeds', 'x', '--']"),
+        (["--seeds", "2", "--", *ITS_OWN], "ty: ['--seeds', 'x', '--']"),
+        *(
+            ([f"{option}={value}", "--", "true"], f"{option}: got")
+            for option, values in {
+                "--seeds": ["0"],
+                "--tolerance": ["1", "-0.1"],
+                "--delay": ["0", "1e-7", "11"],
+                "--timeout": ["0"],
+                "--match": ["("],
+            }.items()
+            for value in values
+        ),
     ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
-def test_a_program_that_ends_without_a_word_is_said_to(
-    program: list[str], how: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from cai_bridge._cli.command import main
-
-    assert main(["perturb", "--", *program]) == 2
-    told = f"the serial run {how}, as without the command if stdin is empty: nothing on stderr\n"
-    assert capsys.readouterr().out.endswith(told)
-
-
-def test_a_seed_that_kills_the_program_is_said_to(run: Perturb) -> None:
-    status, found = run(
-        """
-        import os
-        launch("fill", stream(), word(), 1)
-        print(1)
-        if os.environ["CAI_BRIDGE_PERTURB_MODE"] == "late":
-            os.abort()
-        """
-    )
-    assert status == 1
-    assert "in its end, killed by SIGABRT against exit status 0: " in found["conclusion"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "write"),
-    [
-        ([], "python train.py"),
-        (["--seeds", "2", "--"], "python train.py"),
-        (["x.py", "--lr", "3"], "python x.py --lr 3"),
-        (["--", "x.py"], "python x.py"),
-    ],
-)
-def test_what_is_no_program_is_told_what_to_write(
-    arguments: list[str], write: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from cai_bridge._cli.command import main
-
-    assert main(["perturb", *arguments]) == 2
-    assert capsys.readouterr().err.endswith(f"write: cai-bridge perturb [options] -- {write}\n")
-
-
-@pytest.mark.parametrize("before", [[], ["--"]])
-def test_what_follows_the_program_is_its_own(
-    before: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    from cai_bridge._cli.command import main
-
-    text = "import sys; sys.exit(str(sys.argv[1:]))"
-    program = [sys.executable, "-c", text, "--seeds", "x", "--", "--json"]
-    assert main(["perturb", "--seeds", "2", *before, *program]) == 2
-    assert "ty: ['--seeds', 'x', '--', '--json']" in capsys.readouterr().out
-
-
-def test_a_program_without_output_cannot_be_judged(run: Perturb) -> None:
-    text = "x, s = word(), stream()\nlaunch('fill', s, x, 1)\nprint(7)"
-    status, found = run(text, "--match", "nothing")
+def test_what_is_refused_or_ends_without_a_word_is_said(words, said, capsys):
+    status, out, errors = ran(capsys, "perturb", *words)
     assert status == 2
-    assert "nothing to compare" in found["conclusion"]
+    assert said in out + errors
 
 
-def test_what_could_not_be_delayed_is_said(run: Perturb) -> None:
-    fill = "launch('fill', s, x, 1)\n"
-    text = f"x, s = word(), stream()\ncuda.soft_fail()\n{fill * 2}print(7)"
-    status, found = run(text, "--delay", "5")
-    # The second is not late either: the gate of the first is not there.
-    counted = [seeds(found)[1][name] for name in ("failed", "late", "gates")]
-    assert (status, counted) == (2, [2, 0, 0]), found
-    assert "no operation could be delayed" in found["conclusion"]
-
-
-def test_a_run_that_takes_too_long_is_ended(run: Perturb) -> None:
-    text = "import time\nx, s = word(), stream()\nlaunch('fill', s, x, 1)\ntime.sleep(60)"
-    status, found = run(text, "--timeout", "1")
-    assert status == 2
-    assert found["conclusion"].startswith("the serial run was ended after 1.0 s")
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("--seeds", "0"),
-        ("--tolerance", "1"),
-        ("--tolerance", "-0.1"),
-        ("--delay", "0"),
-        ("--delay", "1e-7"),
-        ("--delay", "11"),
-        ("--timeout", "0"),
-        ("--match", "("),
-    ],
-)
-def test_an_option_out_of_its_range_is_refused(
-    option: str, value: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from cai_bridge._cli.command import main
-
-    assert main(["perturb", f"{option}={value}", "--", "true"]) == 2
-    assert f"{option}: got" in capsys.readouterr().err
-
-
-def test_a_program_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    from cai_bridge._cli.command import main
-
-    assert main(["perturb", "--", "/no/such/program"]) == 2
-    assert "/no/such/program: No such file" in capsys.readouterr().err
-
-
-def test_without_its_library_the_command_says_how_to_build_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from cai_bridge._cli.command import main
-
+def test_without_its_library_the_command_says_how_to_build_it(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(perturbed, "LIBRARY", tmp_path / "none.so")
-    assert main(["perturb", "--", "true"]) == 2
-    assert "make perturb" in capsys.readouterr().err
+    status, _, errors = ran(capsys, "perturb", "--", "true")
+    assert status == 2
+    assert "make perturb" in errors
 
 
 @pytest.mark.usefixtures("run")
-def test_a_program_that_hangs_with_late_work_alone_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_hangs_with_late_work_alone_is_told(tmp_path, monkeypatch):
     program = tmp_path / "program.py"
     program.write_text(
         "import os, time\nfrom soft import *\nlaunch('fill', stream(), word(), 1)\nprint(1)\n"

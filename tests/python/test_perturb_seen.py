@@ -1,7 +1,5 @@
 """`cai-bridge perturb` sees each operation, however and by whichever process it is called."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -10,7 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from perturbing import CC, DRIVER, TWO, Perturb, driver, needs, run, sides, source
+from perturbing import CC, DRIVER, TWO, driver, needs, run, sides, source
 
 from cai_bridge._cli import perturbed
 from cai_bridge._cli.perturbed import LIBRARY, Program
@@ -20,12 +18,10 @@ __all__ = ["driver", "run"]
 pytestmark = needs
 
 
+@pytest.mark.usefixtures("run")
 @pytest.mark.parametrize("way", ["symbol", "asked"])
-def test_every_function_is_hooked_however_the_program_comes_by_it(
-    way: str, driver: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
-    called: dict[str, int] = {}
+def test_every_function_is_hooked_however_the_program_comes_by_it(way):
+    called = {}
     for where in ("named", "own", "legacy"):
         command = (sys.executable, str(DRIVER / "launches.py"), way, where)
         serial = perturbed.run(Program(command), "serial")
@@ -56,28 +52,8 @@ LATE = {
 LATE_BY_DEFAULT = {"cuMemcpyDtoD_v2", "cuMemsetD8_v2", "cuMemsetD16_v2", "cuMemsetD32_v2"}
 
 
-def test_a_function_from_the_drivers_own_lookup_is_seen(run: Perturb) -> None:
-    status, found = run(
-        """
-        import ctypes
-        found = ctypes.c_void_p()
-        none = c_uint64(0)
-        call("cuGetProcAddress_v2", b"cuLaunchKernel", ctypes.byref(found), 12000, none, None)
-        kind = ctypes.CFUNCTYPE(c_uint, *[c_uint64], *[c_uint] * 7, c_uint64, c_void_p, c_void_p)
-        x, s = word(), stream()
-        values = [c_uint64(x), c_uint64(1)]
-        addresses = (c_void_p * 2)(*[ctypes.addressof(one) for one in values])
-        kind(found.value)(3, 1, 1, 1, 1, 1, 1, 0, s, ctypes.addressof(addresses), None)
-        print(1)
-        """
-    )
-    assert status == 0, found
-    assert [one["seen"] for one in found["runs"]] == [1, 1, 1, 1]
-
-
-def test_a_program_that_is_linked_with_the_driver_is_seen(
-    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("run")
+def test_a_program_that_is_linked_with_the_driver_is_seen(driver, tmp_path):
     source, program = tmp_path / "linked.c", tmp_path / "linked"
     source.write_text(
         "unsigned cuMemsetD32Async(unsigned long long, unsigned, unsigned long, void *);\n"
@@ -86,40 +62,18 @@ def test_a_program_that_is_linked_with_the_driver_is_seen(
     )
     library = str(driver / "libcuda.so.1")
     subprocess.run([str(CC), str(source), library, "-o", str(program)], check=True)
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
     found = perturbed.run(Program((str(program),)), "serial")
     assert (found.status, found.functions["cuMemsetD32Async"], found.counts["seen"]) == (0, 1, 1)
 
 
-def test_another_preloaded_library_stays(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_preloaded_library_stays(driver, monkeypatch):
     monkeypatch.setenv("LD_PRELOAD", str(driver / "libcuda.so.1"))
     found = perturbed.run(Program(("sh", "-c", "echo $LD_PRELOAD")), "serial")
     assert found.lines == [f"{LIBRARY}:{driver / 'libcuda.so.1'}"]
     assert os.environ["LD_PRELOAD"] == str(driver / "libcuda.so.1")
 
 
-def test_forked_workers_are_counted_though_they_end_without_their_exit_functions(
-    run: Perturb,
-) -> None:
-    status, found = run(
-        """
-        import os
-        x, s = word(), stream()
-        launch("fill", s, x, 1)
-        for i in range(2):
-            if not (child := os.fork()):
-                x, s = word(), stream()
-                launch("fill", s, x, i)
-                os._exit(0)
-            os.waitpid(child, 0)
-        print(1)
-        """
-    )
-    assert status == 0, found
-    assert [one["seen"] for one in found["runs"]] == [3, 3, 3, 3]
-
-
-def test_counts_outlast_a_process_that_is_killed(run: Perturb) -> None:
+def test_counts_outlast_a_process_that_is_killed(run):
     status, found = run(
         """
         import os, signal
@@ -132,8 +86,39 @@ def test_counts_outlast_a_process_that_is_killed(run: Perturb) -> None:
     assert (found["runs"][0]["seen"], found["runs"][0]["streams"]) == (3, 3)
 
 
-def test_a_worker_that_is_killed_when_the_program_ends_is_counted(run: Perturb) -> None:
-    status, found = run(
+# Programs, and how many operations of each are seen.
+SEEN = {
+    "a function from the driver's own lookup": (
+        """
+        import ctypes
+        found = ctypes.c_void_p()
+        none = c_uint64(0)
+        call("cuGetProcAddress_v2", b"cuLaunchKernel", ctypes.byref(found), 12000, none, None)
+        kind = ctypes.CFUNCTYPE(c_uint, *[c_uint64], *[c_uint] * 7, c_uint64, c_void_p, c_void_p)
+        x, s = word(), stream()
+        values = [c_uint64(x), c_uint64(1)]
+        addresses = (c_void_p * 2)(*[ctypes.addressof(one) for one in values])
+        kind(found.value)(3, 1, 1, 1, 1, 1, 1, 0, s, ctypes.addressof(addresses), None)
+        print(1)
+        """,
+        1,
+    ),
+    "forked workers, which end without their exit functions": (
+        """
+        import os
+        x, s = word(), stream()
+        launch("fill", s, x, 1)
+        for i in range(2):
+            if not (child := os.fork()):
+                x, s = word(), stream()
+                launch("fill", s, x, i)
+                os._exit(0)
+            os.waitpid(child, 0)
+        print(1)
+        """,
+        3,
+    ),
+    "a worker that is killed when the program ends": (
         """
         import os
         x, s = word(), stream()
@@ -144,10 +129,18 @@ def test_a_worker_that_is_killed_when_the_program_ends_is_counted(run: Perturb) 
             os.write(go, b".")
             time.sleep(100)
         print(os.read(come, 1))
-        """
-    )
+        """,
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_operations_of_every_process_are_seen(name, run):
+    text, count = SEEN[name]
+    status, found = run(text)
     assert status == 0, found
-    assert [one["seen"] for one in found["runs"]] == [2, 2, 2, 2]
+    assert [one["seen"] for one in found["runs"]] == [count] * 4
 
 
 OVERWRITTEN = """
@@ -159,17 +152,16 @@ for name in [one for one in os.environ if one.startswith("CAI_BRIDGE_PERTURB_")]
 
 
 @pytest.mark.parametrize("change", ["os.environ.clear()", OVERWRITTEN], ids=["cleared", "title"])
-def test_a_program_that_changes_its_environment_is_seen(change: str, run: Perturb) -> None:
+def test_a_program_that_changes_its_environment_is_seen(change, run):
     """As `setproctitle` does, which writes its title over it."""
-    program = f"import ctypes, os\n{change}\n{TWO}\n" + (
-        "launch('fill', a, x, 7)\nlaunch('copy', b, y, x)\nprint(read(y, b))"
-    )
+    work = "launch('fill', a, x, 7)\nlaunch('copy', b, y, x)\nprint(read(y, b))"
+    program = f"import ctypes, os\n{change}\n{TWO}\n{work}"
     status, found = run(program, named=True)
     assert (status, found["runs"][0]["seen"]) == (1, 3), found
     assert sides(found) == ["launch('fill', a, x, 7)", "launch('copy', b, y, x)"], found["race"]
 
 
-def test_the_program_that_a_process_goes_on_with_is_told_from_the_one_before(run: Perturb) -> None:
+def test_the_program_that_a_process_goes_on_with_is_told_from_the_one_before(run):
     """Both have the same process number, and the same numbers for their operations."""
     _, found = run(
         f"""
@@ -222,19 +214,14 @@ TESTS = """
     """
 
 
-def test_of_the_gpu_tests_those_that_fail_under_a_seed_alone_are_told(
-    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("run")
+def test_of_the_gpu_tests_those_that_fail_under_a_seed_alone_are_told(tmp_path):
     tests = tmp_path / "test_it.py"
     tests.write_text(textwrap.dedent(TESTS))
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
-    monkeypatch.setenv("PYTHONPATH", str(DRIVER))
     command = [sys.executable, "-m", "tests.gpu.perturbed", "--processes", "1", "--delay", "3"]
     command += [str(tests), "-c", os.devnull, f"--rootdir={tmp_path}"]
-    root = DRIVER.parents[1]
-    done = subprocess.run(
-        command, cwd=root, capture_output=True, text=True, check=False, timeout=100
-    )
+    told = {"cwd": DRIVER.parents[1], "capture_output": True, "text": True, "timeout": 100}
+    done = subprocess.run(command, check=False, **told)
     lines = done.stdout.splitlines()
     assert lines[0].startswith("by itself: 4 passed, 1 failed, "), done
     said = [one.partition("::")[2] or one.partition(" + where")[0].strip() for one in lines[4:]]
@@ -246,11 +233,9 @@ def test_of_the_gpu_tests_those_that_fail_under_a_seed_alone_are_told(
     assert done.returncode == 1
 
 
-def test_a_library_whose_path_has_a_space_or_a_colon_is_preloaded(
-    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("run")
+def test_a_library_whose_path_has_a_space_or_a_colon_is_preloaded(tmp_path, monkeypatch):
     """Both end a name in LD_PRELOAD."""
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
     folder = tmp_path / "a b:c"
     folder.mkdir()
     monkeypatch.setattr(perturbed, "LIBRARY", Path(shutil.copy(LIBRARY, folder)))

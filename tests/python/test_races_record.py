@@ -1,24 +1,19 @@
 """The check of a record, as the command calls it: a pure function of the record's bytes."""
 
-from __future__ import annotations
-
 import json
 import random
 import sys
 import time
 from array import array
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
-from perturbing import DRIVER, driver, needs
+from perturbing import driver, needs, run
 
 from cai_bridge._cli import perturbed, recorded
 from cai_bridge._cli.exits import UsageError
 from cai_bridge._cli.perturbed import Program
 
-__all__ = ["driver"]
+__all__ = ["driver", "run"]
 
 pytestmark = needs
 
@@ -30,51 +25,47 @@ MEMORY, BLOCK = 0x7F0000000000, 1 << 21
 class Record:
     """A record that is written by hand: the words of perturb/src/record.rs."""
 
-    def __init__(self, head: bytes) -> None:
+    def __init__(self, head):
         self.head = head
         self.rows = {name: row for row, name in enumerate(json.loads(head))}
         self.words = array("Q")
 
-    def put(self, kind: int, *words: int) -> None:
+    def put(self, kind, *words):
         self.words.append(kind << 48 | len(words))
         self.words.extend(words)
 
-    def call(
-        self, symbol: str, arguments: Sequence[int], extra: Sequence[int] = (), stack: int = 0
-    ) -> None:
+    def call(self, symbol, arguments, extra=(), stack=0):
         self.put(CALL, 0, self.rows[symbol], stack, 0, *arguments, *extra)
 
-    def kernel(self, handle: int, name: bytes) -> None:
+    def kernel(self, handle, name):
         text = int.from_bytes(name.ljust(8, b"\0"), "little")
         self.put(KERNEL, handle, 1, len(name), text)
 
-    def launch(self, stream: int, kernel: int, *addresses: int, stack: int = 0) -> None:
+    def launch(self, stream, kernel, *addresses, stack=0):
         given = [word for at, address in enumerate(addresses) for word in (at << 32, address)]
         arguments = [kernel, *[1] * 6, 0, stream, 0, 0]
         self.call("cuLaunchKernel", arguments, [stream, kernel, *given], stack)
 
-    def stream(self, handle: int) -> None:
+    def stream(self, handle):
         self.call("cuStreamCreate", [0, 1], [handle, 0])
 
-    def memory(self, low: int, size: int) -> None:
+    def memory(self, low, size):
         self.call("cuMemAlloc_v2", [0, size], [low, 0])
 
-    def synchronize(self, stream: int) -> None:
+    def synchronize(self, stream):
         self.put(BEGIN, 0, self.rows["cuStreamSynchronize"], stream)
         self.call("cuStreamSynchronize", [stream])
 
-    def __bytes__(self) -> bytes:
+    def __bytes__(self):
         return self.head + self.words.tobytes()
 
 
 @pytest.fixture
-def record(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Record:
+def record(run, tmp_path):
     """Returns an empty record, whose first line is that of a real one."""
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
-    monkeypatch.setenv("PYTHONPATH", str(DRIVER))
-    heads: list[bytes] = []
+    heads = []
 
-    def look(folder: Path) -> list[Any]:
+    def look(folder):
         heads.extend(path.read_bytes()[:AT] for path in folder.glob("*.record"))
         return []
 
@@ -85,7 +76,7 @@ def record(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rec
     return Record(heads[0])
 
 
-def test_a_pair_is_said_with_its_streams_bytes_and_launches(record: Record) -> None:
+def test_a_pair_is_said_with_its_streams_bytes_and_launches(record):
     record.memory(MEMORY, BLOCK)
     for stream in (101, 102):
         record.stream(stream)
@@ -103,7 +94,7 @@ def test_a_pair_is_said_with_its_streams_bytes_and_launches(record: Record) -> N
     assert wanted.split()[1:] == ["0", "0", "32"]
 
 
-def test_the_end_that_a_process_did_not_write_is_left_out(record: Record) -> None:
+def test_the_end_that_a_process_did_not_write_is_left_out(record):
     record.memory(MEMORY, BLOCK)
     for _ in range(3):
         record.call("cuMemsetD8Async", [MEMORY, 1, 64, 1])
@@ -113,14 +104,14 @@ def test_the_end_that_a_process_did_not_write_is_left_out(record: Record) -> Non
     assert recorded.check(whole)["calls"] == 4
 
 
-def test_a_record_of_another_build_is_refused(record: Record) -> None:
+def test_a_record_of_another_build_is_refused(record):
     with pytest.raises(UsageError, match="of another build"):
         recorded.check(bytes(record).replace(b"cuLaunchKernel", b"cuLaunchKernol", 1))
     with pytest.raises(UsageError, match="of another build"):
         recorded.check(b"")
 
 
-def timed(record: Record) -> tuple[dict[str, Any], float]:
+def timed(record):
     """Check a record, and return what is found and the processor's seconds.
 
     A million calls are to take two, on a machine that has nothing else to do.
@@ -131,7 +122,7 @@ def timed(record: Record) -> tuple[dict[str, Any], float]:
     return found, time.process_time() - began
 
 
-def test_a_hundred_thousand_calls_take_a_fifth_of_a_second(record: Record) -> None:
+def test_a_hundred_thousand_calls_take_a_fifth_of_a_second(record):
     streams, kernels = range(101, 109), range(1000, 1020)
     for block in range(64):
         record.memory(MEMORY + block * BLOCK, BLOCK)
@@ -158,7 +149,7 @@ def test_a_hundred_thousand_calls_take_a_fifth_of_a_second(record: Record) -> No
     assert (found["operations"], found["pairs"]) == (70_000, [])
 
 
-def test_calls_at_random_for_which_nobody_waits_take_less_than_a_second(record: Record) -> None:
+def test_calls_at_random_for_which_nobody_waits_take_less_than_a_second(record):
     """Nothing is over, so that each address keeps as many accesses as the check compares."""
     choice = random.Random(0)
     for block in range(64):
