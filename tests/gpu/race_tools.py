@@ -9,8 +9,6 @@ stream-ordered races. Each runs over each racy program and its right twin. The t
 too. The parts:
 
 - `cost` measures how much longer two training loops take under `races`. Nothing runs beside it.
-- `ordered` runs `jax_jit` with the allocators of `races --stream-ordered`, and under memcheck. It
-  says whether something keeps an array of it then.
 - `shown` writes the output of `perturb` that docs/races.md shows.
 - `races`, `perturb`, `csan` and `memcheck` are these tools, the longest programs first.
 - `racecheck` is this check of compute-sanitizer over three programs. It looks at shared memory.
@@ -69,7 +67,7 @@ from .race_reports import (
 from .races_run import BY_HOST, HERE, LOOPS, programs
 
 ROOT = Path(__file__).parents[2]
-PARTS = "cost", "ordered", "shown", "races", "perturb", "csan", "memcheck", "racecheck"
+PARTS = "cost", "shown", "races", "perturb", "csan", "memcheck", "racecheck"
 LIMITS = {"cost": 110.0, "shown": 300.0, "perturb": 400.0, "csan": 60.0, "memcheck": 150.0}
 """How many seconds a part, or one program of it, may take."""
 RACECHECKED = "torch_side_stream", "cupy_graph", "torch_nccl"
@@ -136,11 +134,13 @@ def has_torch(name: str) -> bool:
     return re.search(r"^import torch", text, re.MULTILINE) is not None
 
 
-class Tools(races_run.All):
+class Tools:
     """The parts that run, and what came of those that have ended."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
-        super().__init__(asked)
+        self.ends, self.timeout = time.monotonic() + asked.seconds, asked.timeout
+        self.running: set[int] = set()
+        self.lock = threading.Lock()
         self.out: Path = asked.out
         self.slots = threading.local()
         self.count = max(1, len(gpus()))
@@ -174,10 +174,33 @@ class Tools(races_run.All):
         sys.stdout.write(f"{' '.join(told)}\n")
         sys.stdout.flush()
 
-    def say(self, what: dict[str, Any], *, expected: bool) -> None:
-        """Write what came of a program under `races`."""
-        verdict = of_races(what)
-        self.result({"part": "races", "verdict": verdict, "expected": expected} | what)
+    def child(self, command: list[str], timeout: float) -> tuple[int | None, str, str]:
+        """Run a command in a session of its own; its status, None if it was ended for its time."""
+        child = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, **self.environment()},
+        )
+        with self.lock:
+            self.running.add(child.pid)
+        try:
+            out, errors = child.communicate(timeout=max(1.0, timeout))
+            return child.returncode, out, errors
+        except subprocess.TimeoutExpired:
+            # An interrupt lets the command end its own program, which has a session of its own.
+            os.killpg(child.pid, signal.SIGINT)
+            try:
+                out, errors = child.communicate(timeout=10)
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                out, errors = child.communicate()
+            return None, out, errors
+        finally:
+            with self.lock:
+                self.running.discard(child.pid)
 
     def found(self, name: str, kind: str, what: dict[str, Any]) -> None:
         """Keep what `races` said, and what it said of right programs for a reader."""
@@ -202,11 +225,26 @@ class Tools(races_run.All):
                 found = what(name, kind)
         except Exception as error:
             found = {"verdict": "failed", "error": repr(error)}
-        self.result(said | found | {"seconds": round(time.monotonic() - began, 1)})
+        self.result({"seconds": round(time.monotonic() - began, 1)} | said | found)
 
-    def races(self, name: str, kind: str) -> None:
-        self.slots.more, self.slots.all_gpus = {}, kind == "ddp"
-        self.run(name, kind)
+    def races(self, name: str, kind: str) -> Result:
+        program = [sys.executable, str(HERE / f"{name}.py"), kind]
+        began = time.monotonic()
+        alone, _, _ = self.child(program, min(self.left, self.timeout))
+        own = time.monotonic() - began
+        options = ["--json", "--timeout", str(self.timeout)]
+        options += ["--host"] if name in BY_HOST else []
+        command = [sys.executable, "-m", "cai_bridge", "races", *options, "--", *program]
+        status, out, errors = self.child(command, min(self.left, 5 * self.timeout))
+        said: Result = {"kind": kind, "status": status, "alone": [alone, round(own, 2)]}
+        try:
+            found = json.loads(out)
+        except ValueError:
+            said |= {"error": "no JSON", "output": out[-500:], "errors": errors[-1500:]}
+        else:
+            self.found(name, kind, found)
+            said |= races_run.summary(found) | {"errors": errors[-500:]}
+        return {"verdict": of_races(said)} | said
 
     def csan(self, name: str, kind: str) -> Result:
         if not has_torch(name):
@@ -283,28 +321,6 @@ class Tools(races_run.All):
                 break
         return found
 
-    def ordered(self, name: str, kind: str) -> Result:
-        """Run a program with other allocators or under memcheck: what keeps its arrays?"""
-        program = [sys.executable, "-m", "tests.gpu.kept_child", str(HERE / f"{name}.py"), kind]
-        races = [sys.executable, "-m", "cai_bridge", "races", "--stream-ordered", "--"]
-        if not (tool := compute_sanitizer()):
-            return {"verdict": "failed", "error": "no compute-sanitizer"}
-        memcheck = [tool, "--tool", "memcheck"]
-        ways = {
-            "alone": ([], self.stream_ordered),
-            "races": (races, {}),
-            "memcheck": (memcheck, {}),
-            "memcheck without stacks": ([*memcheck, "--show-backtrace", "no"], self.stream_ordered),
-        }
-        statuses = {}
-        for way, (before, more) in ways.items():
-            self.slots.more = more
-            status, out, errors = self.child([*before, *program], min(self.left, 60))
-            statuses[way] = status
-            self.log(f"ordered {way}", name, kind, f"{out}\n{errors}", 5 * KEPT)
-        ended = all(one == 0 for one in statuses.values())
-        return {"verdict": "ended" if ended else "differs", "statuses": statuses}
-
     def shown(self, name: str, kind: str) -> Result:
         """Write the output that docs/races.md shows, with the names of the program's files."""
         command = [sys.executable, "-m", "cai_bridge", "perturb", "--match", "^RESULT", "--"]
@@ -361,25 +377,20 @@ def pooled(tools: Tools, asked: argparse.Namespace) -> None:
     )
     racecheck = tools.sanitizer("racecheck")
     judging: dict[str, Callable[[str, str], Result]] = {
-        "ordered": tools.ordered,
         "shown": tools.shown,
+        "races": tools.races,
         "perturb": tools.perturb,
         "csan": tools.csan,
         "memcheck": memcheck,
         "racecheck": racecheck,
     }
     alone = {
-        "ordered": [("jax_jit", "right")],
         "shown": [("torch_to_cupy", "racy")],
         "racecheck": [(one, "racy") for one in RACECHECKED],
     }
     with ThreadPoolExecutor(max(1, asked.jobs)) as pool:
         for part in [one for one in PARTS[1:] if one in asked.parts]:
-            if part == "races":
-                for one in sorted(listed(asked, part, LOOPS), key=longest):
-                    pool.submit(tools.races, *one)
-                continue
-            chosen = listed(asked, part, COSTS)
+            chosen = listed(asked, part, LOOPS if part == "races" else COSTS)
             if part in alone:
                 chosen = [one for one in chosen if one in alone[part]]
             for one in sorted(chosen, key=longest):
@@ -417,9 +428,6 @@ def main() -> None:
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     asked.out = asked.out.resolve()
     asked.out.mkdir(parents=True, exist_ok=True)
-    # What races_run asks of its own command line.
-    asked.limit, asked.to = asked.seconds, None
-    asked.confirm = asked.host = False
     os.chdir(ROOT)
     tools = Tools(asked)
     threading.Thread(target=end, args=(tools,), daemon=True).start()
