@@ -1,4 +1,4 @@
-"""Stubs that expose exactly one dunder, and DLPack capsules as the conformance kit reads them."""
+"""A stub that exposes exactly one dunder, and DLPack capsules as the conformance kit reads them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from cai_bridge.testing._kit.dlpack_abi import capsule_name as name_of
 __all__ = [
     "DLManagedTensorVersioned",
     "OnlyCai",
-    "OnlyDlpack",
     "interface",
     "name_of",
     "read_capsule",
@@ -23,25 +22,6 @@ class OnlyCai:
     def __init__(self, interface: dict[str, Any], keep: object = None) -> None:
         self.__cuda_array_interface__ = interface
         self._keep = keep
-
-
-class OnlyDlpack:
-    """Exposes another object's `__dlpack__` pair and nothing else; notes what it was asked for."""
-
-    def __init__(self, source: Any, refuses: tuple[int, ...] = ()) -> None:
-        self._source = source
-        self._refuses = refuses
-        self.asked: list[dict[str, Any]] = []
-
-    def __dlpack__(self, **wishes: Any) -> Any:
-        self.asked.append(wishes)
-        if wishes.get("stream") in self._refuses:
-            raise RuntimeError(f"stream {wishes['stream']} is not supported here")
-        return self._source.__dlpack__(**wishes)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        kind, index = self._source.__dlpack_device__()
-        return int(kind), int(index)
 
 
 def interface(

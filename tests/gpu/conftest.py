@@ -4,8 +4,8 @@ end.
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 @pytest.fixture
-def note(request: pytest.FixtureRequest) -> Callable[..., None]:
+def note(request):
     """Keep a measured number: in the test's properties, and as a line at the end of the run."""
     properties = request.node.user_properties
     lines: list[str] = []
@@ -82,7 +82,7 @@ def note(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 
 @pytest.fixture
-def driver() -> Iterator[cuda_driver.Driver]:
+def driver():
     """The driver, with the primary context current before the test and nothing pending after it."""
     loaded = cuda_driver.load()
     loaded.use_primary()
@@ -92,7 +92,7 @@ def driver() -> Iterator[cuda_driver.Driver]:
 
 
 @pytest.fixture
-def new_stream(driver: cuda_driver.Driver) -> Iterator[Callable[..., int]]:
+def new_stream(driver):
     """Makes driver streams (non-blocking unless told) that live until the test ends."""
     made: list[int] = []
 
@@ -110,7 +110,31 @@ def new_stream(driver: cuda_driver.Driver) -> Iterator[Callable[..., int]]:
 
 
 @pytest.fixture
-def words(driver: cuda_driver.Driver) -> Iterator[Callable[..., int]]:
+def event(driver):
+    made = driver.event()
+    yield made
+    driver.synchronize()
+    driver("cuEventDestroy_v2", made)
+
+
+@pytest.fixture
+def marks(driver):
+    """Records events, and destroys them when the test ends."""
+    made: list[int] = []
+
+    def mark(stream: int) -> int:
+        made.append(driver.event())
+        driver("cuEventRecord", made[-1], stream)
+        return made[-1]
+
+    yield mark
+    driver.synchronize()
+    for event in made:
+        driver("cuEventDestroy_v2", event)
+
+
+@pytest.fixture
+def words(driver):
     """Allocates device memory of so many 32-bit words, zeroed, freed when the test ends."""
     made: list[int] = []
 
@@ -127,12 +151,22 @@ def words(driver: cuda_driver.Driver) -> Iterator[Callable[..., int]]:
 
 
 @pytest.fixture
-def torch() -> Any:
+def place(driver, new_stream, words):
+    """What the libraries' workers are made with."""
+    from .converting import Place
+
+    yield Place(driver, new_stream, words)
+    gc.collect()
+    driver.synchronize()
+
+
+@pytest.fixture
+def torch():
     """PyTorch, where it is installed."""
     return pytest.importorskip("torch")
 
 
 @pytest.fixture
-def cupy() -> Any:
+def cupy():
     """CuPy, where it is installed."""
     return pytest.importorskip("cupy")

@@ -7,9 +7,8 @@ is tested: what is not ordered is seen in the values.
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -77,24 +76,28 @@ class Torch:
 
     to = "torch"
 
-    def __init__(self, place: Place) -> None:
-        self.torch = pytest.importorskip("torch")
+    def __init__(self, place: Place, words: int = WORDS) -> None:
+        self.torch, self.words = pytest.importorskip("torch"), words
         self.stream = self.torch.cuda.Stream()
-        self.array = self.torch.zeros(WORDS, device="cuda")
-        self.out = self.torch.zeros(WORDS, device="cuda")
+        self.array = self.torch.zeros(words, device="cuda")
+        self.out = self.torch.zeros(words, device="cuda")
 
     def working(self) -> Any:
         return self.torch.cuda.stream(self.stream)
 
     says: ClassVar[dict[str, Any]] = {}
 
+    def fresh(self, value: float) -> Any:
+        with self.working():
+            return self.torch.full((self.words,), value, device="cuda")
+
     def written(self, value: float) -> Any:
         streams.torch_writes_late(self.array, value, self.stream, LATE_MS)
         return self.array
 
-    def write(self, value: float) -> None:
+    def write(self, value: float, array: Any = None) -> None:
         with self.working():
-            self.array.fill_(value)
+            (self.array if array is None else array).fill_(value)
 
     def read(self, made: Any) -> None:
         with self.working():
@@ -114,22 +117,26 @@ class Cupy:
     to = "cupy"
     says: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, place: Place) -> None:
-        self.cupy = pytest.importorskip("cupy")
+    def __init__(self, place: Place, words: int = WORDS) -> None:
+        self.cupy, self.words = pytest.importorskip("cupy"), words
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
-        self.array = self.cupy.zeros(WORDS, dtype=np.float32)
-        self.out = self.cupy.zeros(WORDS, dtype=np.float32)
+        self.array = self.cupy.zeros(words, dtype=np.float32)
+        self.out = self.cupy.zeros(words, dtype=np.float32)
 
     def working(self) -> Any:
         return self.stream
+
+    def fresh(self, value: float) -> Any:
+        with self.stream:
+            return self.cupy.full(self.words, value, dtype=np.float32)
 
     def written(self, value: float) -> Any:
         streams.cupy_writes_late(self.array, value, self.stream, LATE_MS)
         return self.array
 
-    def write(self, value: float) -> None:
+    def write(self, value: float, array: Any = None) -> None:
         with self.stream:
-            self.array.fill(value)
+            (self.array if array is None else array).fill(value)
 
     def read(self, made: Any) -> None:
         with self.stream:
@@ -147,11 +154,11 @@ class Numba:
 
     to = "numba"
 
-    def __init__(self, place: Place) -> None:
-        self.cuda = pytest.importorskip("numba.cuda")
+    def __init__(self, place: Place, words: int = WORDS) -> None:
+        self.cuda, self.words = pytest.importorskip("numba.cuda"), words
         self.stream = self.cuda.stream()
-        self.array = self.cuda.device_array(WORDS, dtype=np.float32, stream=self.stream)
-        self.out = self.cuda.device_array(WORDS, dtype=np.float32)
+        self.array = self.cuda.device_array(words, dtype=np.float32, stream=self.stream)
+        self.out = self.cuda.device_array(words, dtype=np.float32)
         self.fill, self.copy = streams.numba_kernels()
         self.says = {"stream": self.stream}
 
@@ -163,10 +170,10 @@ class Numba:
         return self.array
 
     def write(self, value: float) -> None:
-        self.fill[(*streams.blocks_for(WORDS), self.stream)](self.array, value)
+        self.fill[(*streams.blocks_for(self.words), self.stream)](self.array, value)
 
     def read(self, made: Any) -> None:
-        self.copy[(*streams.blocks_for(WORDS), self.stream)](made, self.out)
+        self.copy[(*streams.blocks_for(self.words), self.stream)](made, self.out)
 
     def seen(self) -> Any:
         host = self.out.copy_to_host(stream=self.stream)
@@ -184,9 +191,11 @@ class Jax:
     says: ClassVar[dict[str, Any]] = {}
     MS = 10.0
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, words: int = WORDS) -> None:
         self.jax = libraries.gpu_jax()
         self.delay = streams.jax_delay(self.MS)
+        full = self.jax.numpy.full
+        self.fresh = self.jax.jit(lambda value: full((words,), value, dtype=np.float32))
         self.copied = self.jax.jit(lambda array: array + 0)
         self.out: Any = None
 
@@ -276,13 +285,6 @@ class Place:
 
     def __init__(self, driver: Any, new_stream: Any, words: Any) -> None:
         self.driver, self.new_stream, self.words = driver, new_stream, words
-
-
-@pytest.fixture
-def place(driver: Any, new_stream: Any, words: Any) -> Iterator[Place]:
-    yield Place(driver, new_stream, words)
-    gc.collect()
-    driver.synchronize()
 
 
 def handed_over(source: Any, sink: Any, array: Any, **how: Any) -> Any:

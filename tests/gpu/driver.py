@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 from cai_bridge.conformance.lab import cuda
@@ -97,6 +99,12 @@ again:
 """
 
 
+class Capture:
+    """How a capture ended, by the name of the result, and its graph if it is kept."""
+
+    ended, graph = "", 0
+
+
 class Driver(cuda.Driver):
     """The driver, with device 0's primary context retained for the life of the process."""
 
@@ -127,6 +135,34 @@ class Driver(cuda.Driver):
         with self._loading:
             for key in [key for key in self._kernels if key[0] == context]:
                 del self._kernels[key]
+
+    @contextmanager
+    def thread_mode(self, mode: int = CAPTURE_RELAXED) -> Iterator[None]:
+        """Have this thread in another capture mode for a while."""
+        other = INT(mode)
+        self("cuThreadExchangeStreamCaptureMode", ctypes.byref(other))
+        try:
+            yield
+        finally:
+            self("cuThreadExchangeStreamCaptureMode", ctypes.byref(other))
+
+    @contextmanager
+    def capture(
+        self, stream: int, mode: int = CAPTURE_GLOBAL, *, keep: bool = False
+    ) -> Iterator[Capture]:
+        """Capture what is queued on `stream`; a graph that is kept can be launched."""
+        self.spin(stream, 0.01)  # the kernel is loaded before the capture
+        self("cuStreamSynchronize", stream)
+        self("cuStreamBeginCapture_v2", stream, mode)
+        capture, made = Capture(), ctypes.c_void_p()
+        try:
+            yield capture
+        finally:
+            capture.ended = self.result("cuStreamEndCapture", stream, ctypes.byref(made))
+            if made.value and keep:
+                capture.graph = self.get("cuGraphInstantiateWithFlags", made.value, 0)
+            if made.value:
+                self("cuGraphDestroy", made.value)
 
     def is_pending(self, stream: int, patience_ms: float = 4.0) -> bool:
         """Whether work queued on `stream` so far stays unfinished for `patience_ms`, seen through a

@@ -44,7 +44,7 @@ def end_of_a_bare_handle() -> Callable[[float], None]:
     DRIVER.use_primary()
     home, consumer = DRIVER.stream(), DRIVER.stream()
     block = DRIVER.allocate(4 * COUNT)
-    array = OnlyCai({**interface(block, (COUNT,)), "stream": home})
+    array = OnlyCai(interface(block, (COUNT,), stream=home))
 
     def end(milliseconds: float) -> None:
         view = to_cai(array, stream=consumer)
@@ -71,7 +71,7 @@ def captured(stream: int, mode: int, inside: Callable[[], object]) -> str:
 def first(mode: int) -> None:
     DRIVER.use_primary()
     home, consumer, stream = DRIVER.stream(), DRIVER.stream(), DRIVER.stream()
-    array = OnlyCai({**interface(DRIVER.allocate(4 * COUNT), (COUNT,)), "stream": home})
+    array = OnlyCai(interface(DRIVER.allocate(4 * COUNT), (COUNT,), stream=home))
     done = DRIVER.event()
     DRIVER.spin(stream, 0.01)
     DRIVER.synchronize()
@@ -81,10 +81,8 @@ def first(mode: int) -> None:
         DRIVER.spin(consumer, 40.0)
         DRIVER("cuEventRecord", done, consumer)
         view.release()
-        before = ctypes.c_int(cuda_driver.CAPTURE_RELAXED)
-        DRIVER("cuThreadExchangeStreamCaptureMode", ctypes.byref(before))
-        said.append(DRIVER.result("cuEventQuery", done))
-        DRIVER("cuThreadExchangeStreamCaptureMode", ctypes.byref(before))
+        with DRIVER.thread_mode():
+            said.append(DRIVER.result("cuEventQuery", done))
 
     print("done", captured(stream, mode, inside), *said)
 

@@ -33,8 +33,8 @@ PASSED, FAILED = "PASSED", {"FAILED", "ERROR"}
 # `[gw0] [ 12%] PASSED name` as each ends, and behind that of one that failed `SAID what it said`.
 ENDED = re.compile(r"^\[gw\d+\] \[ *\d+%\] ([A-Z]+) (.*?) *$")
 SAID = "SAID "
-# The one runs the command itself, the other so many processes at once that a GPU has no room.
-LEFT_OUT = ("tests/gpu/test_perturb.py", "tests/gpu/test_hostile.py")
+# It runs the command itself.
+LEFT_OUT = "--ignore=tests/gpu/test_perturb.py"
 
 
 @pytest.hookimpl(trylast=True)
@@ -104,8 +104,7 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.05, help="seconds (default: 0.05)")
     asked, arguments = parser.parse_known_args()
     named = any((ROOT / one.partition("::")[0]).exists() for one in arguments)
-    left_out = [f"--ignore={one}" for one in LEFT_OUT]
-    tests = arguments if named else ["tests/gpu", *left_out, *arguments]
+    tests = arguments if named else ["tests/gpu", LEFT_OUT, *arguments]
     command = [sys.executable, "-u", "-m", "pytest", "-v", "--tb=no", "-m", "not alone"]
     command += ["-p", "no:benchmark", "-p", "no:cacheprovider", "-p", __spec__.name]
     command += ["-n", str(asked.processes), "--dist", "loadfile", *tests]

@@ -82,30 +82,6 @@ def blocks_for(count: int) -> tuple[int, int]:
     return (count + 127) // 128, 128
 
 
-class NumbaCopies:
-    """Copies what it is given by a kernel on a stream of Numba's own."""
-
-    def __init__(self, words: int = WORDS) -> None:
-        import pytest
-
-        pytest.importorskip("numba")
-        from numba import cuda
-
-        self.cuda, self.words = cuda, words
-        self.stream = cuda.stream()
-        self.out = cuda.device_array(words, dtype="float32")
-        _, self.copy = numba_kernels()
-
-    def copy_of(self, array: Any) -> None:
-        self.copy[(*blocks_for(self.words), self.stream)](array, self.out)
-
-    def seen(self) -> Any:
-        """What was copied, once that is done."""
-        host = self.out.copy_to_host(stream=self.stream)
-        self.stream.synchronize()
-        return host
-
-
 def numba_writes_late(array: Any, value: int, stream: Any, milliseconds: float = SPIN_MS) -> None:
     fill, _ = numba_kernels()
     driver.load().spin(handle_of(stream), milliseconds)

@@ -7,24 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cai_bridge import adapt, to_cai
+from cai_bridge import adapt
 
 from . import streams
-from .converting import LATE, LATE_MS, RUNS, Cupy, Place, Torch, place
+from .converting import LATE, LATE_MS, RUNS, Cupy, Torch
+from .kernels import SOURCE
 from .streams import WORDS, handle_of
 
-__all__ = ["place"]
 
-SOURCE = r"""
-extern "C" __global__ void scale(const float* x, float* y, float by, int n)
-{
-    int i = blockDim.x * blockIdx.x + threadIdx.x;
-    if (i < n) y[i] = by * x[i];
-}
-"""
-
-
-def test_a_raw_kernel_of_cupy_works_on_tensors(place: Place, cupy: Any) -> None:
+def test_a_raw_kernel_of_cupy_works_on_tensors(place, cupy):
     one = Torch(place)
     kernel = cupy.RawKernel(SOURCE, "scale")
 
@@ -46,7 +37,7 @@ def test_a_raw_kernel_of_cupy_works_on_tensors(place: Place, cupy: Any) -> None:
         assert (one.seen() == 2.0 * value).all()
 
 
-def test_a_kernel_of_numba_works_on_tensors(place: Place) -> None:
+def test_a_kernel_of_numba_works_on_tensors(place):
     one = Torch(place)
     pytest.importorskip("numba.cuda")
     _, kernel = streams.numba_kernels()
@@ -65,7 +56,7 @@ def test_a_kernel_of_numba_works_on_tensors(place: Place) -> None:
         assert (one.seen() == value).all()
 
 
-def test_the_functions_stream_is_asked_for_at_each_call(place: Place, cupy: Any) -> None:
+def test_the_functions_stream_is_asked_for_at_each_call(place, cupy):
     one, other = Torch(place), Cupy(place)
     asked = []
 
@@ -83,7 +74,7 @@ def test_the_functions_stream_is_asked_for_at_each_call(place: Place, cupy: Any)
     assert len(asked) == 3
 
 
-def test_gradients_of_cupys_functions_are_right(driver: Any, torch: Any, cupy: Any) -> None:
+def test_gradients_of_cupys_functions_are_right(driver, torch, cupy):
     def forward(x: Any, power: int, y: Any) -> Any:
         return x**power * y
 
@@ -100,7 +91,7 @@ def test_gradients_of_cupys_functions_are_right(driver: Any, torch: Any, cupy: A
     assert result.requires_grad
 
 
-def test_gradients_are_in_order_on_a_side_stream(driver: Any, torch: Any, cupy: Any) -> None:
+def test_gradients_are_in_order_on_a_side_stream(driver, torch, cupy):
     function = adapt(lambda x: x * x, "cupy", backward=lambda gradient, x: 2 * gradient * x)
     side, values = torch.cuda.Stream(), streams.fresh_values()
     for _ in range(RUNS):
@@ -117,23 +108,10 @@ def test_gradients_are_in_order_on_a_side_stream(driver: Any, torch: Any, cupy: 
         assert (seen.cpu() == 2 * value).all()
 
 
-def test_gradients_are_not_differentiated_again(driver: Any, torch: Any, cupy: Any) -> None:
+def test_gradients_are_not_differentiated_again(driver, torch, cupy):
     function = adapt(lambda x: x * x, "cupy", backward=lambda gradient, x: 2 * gradient * x)
     x = torch.ones(3, dtype=torch.float64, device="cuda", requires_grad=True)
     seed = torch.ones(3, dtype=torch.float64, device="cuda", requires_grad=True)
     (gradient,) = torch.autograd.grad(function(x), x, seed, create_graph=True)
     with pytest.raises(RuntimeError, match="second derivative to compute"):
         gradient.sum().backward()
-
-
-def test_the_view_between_waits_for_the_work_on_a_view_of_it(driver: Any, torch: Any) -> None:
-    between, last = torch.cuda.Stream(), torch.cuda.Stream()
-    first = to_cai(torch.ones(16, device="cuda"), stream=between)
-    second = to_cai(first, stream=last)
-    driver.synchronize()
-    driver.spin(last.cuda_stream, 200.0)
-    assert not driver.is_pending(between.cuda_stream)
-    second.release()
-    assert driver.is_pending(between.cuda_stream)
-    first.release()
-    torch.cuda.synchronize()

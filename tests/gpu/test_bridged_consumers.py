@@ -9,7 +9,6 @@ asked.)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,9 +31,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("library", "door", "left"), CASES)
-def test_a_consumer_behind_the_bridge(
-    driver: Any, note: Callable[..., None], library: str, door: str, left: set[str]
-) -> None:
+def test_a_consumer_behind_the_bridge(driver, note, library, door, left):
     del driver
     try:
         consumer = consumer_named(library)

@@ -4,49 +4,19 @@ call of the bridge ends a capture.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import numpy as np
 import pytest
 
-from cai_bridge import DriverError, from_cai, to_cai
+from cai_bridge import from_cai, to_cai
 
 from . import capsules, streams
-from . import driver as cuda_driver
 from .streams import handle_of
 
 COUNT = 4096
 REPLAYS = 5
 
 
-class Graph:
-    """A capture of the driver's own, on any library's stream."""
-
-    def __init__(self, driver: cuda_driver.Driver) -> None:
-        self.driver, self.executable, self.ended = driver, 0, ""
-
-    def launch(self, stream: int) -> None:
-        self.driver("cuGraphLaunch", self.executable, stream)
-
-
-@contextmanager
-def capturing(
-    driver: cuda_driver.Driver, stream: int, mode: int = cuda_driver.CAPTURE_GLOBAL
-) -> Iterator[Graph]:
-    graph, made = Graph(driver), ctypes.c_void_p()
-    driver("cuStreamBeginCapture_v2", stream, mode)
-    try:
-        yield graph
-    finally:
-        graph.ended = driver.result("cuStreamEndCapture", stream, ctypes.byref(made))
-    assert graph.ended == "CUDA_SUCCESS"
-    graph.executable = driver.get("cuGraphInstantiateWithFlags", made.value, 0)
-
-
-def test_cupy_takes_part_in_a_graph_of_torch(driver: Any, torch: Any, cupy: Any) -> None:
+def test_cupy_takes_part_in_a_graph_of_torch(driver, torch, cupy):
     side = cupy.cuda.Stream(non_blocking=True)
     x, total = torch.zeros(COUNT, device="cuda"), torch.zeros(COUNT, device="cuda")
     seen = cupy.zeros(COUNT, dtype=np.float32)
@@ -70,39 +40,7 @@ def test_cupy_takes_part_in_a_graph_of_torch(driver: Any, torch: Any, cupy: Any)
         assert (total.cpu().numpy() == value).all()
 
 
-def load(driver: Any, torch: Any, stream: Any, out: Any) -> None:
-    """Copy once outside a capture, in which torch's first call would fail."""
-    with torch.cuda.stream(stream):
-        out.copy_(out.clone())
-    driver.synchronize()
-
-
-def test_torch_takes_part_in_a_graph_of_cupy(driver: Any, torch: Any, cupy: Any) -> None:
-    origin, side = cupy.cuda.Stream(non_blocking=True), torch.cuda.Stream()
-    x = cupy.zeros(COUNT, dtype=np.float32)
-    out = torch.zeros(COUNT, device="cuda")
-    with origin:
-        cupy.add(x, 1.0, out=x)
-    load(driver, torch, side, out)
-    with origin:
-        origin.begin_capture()
-        cupy.add(x, 1.0, out=x)
-        view = from_cai(x)
-        with torch.cuda.stream(side):
-            tensor = torch.from_dlpack(view)
-            out.copy_(tensor)
-        del tensor, view  # the fork is joined by the tensor's end
-        cupy.add(x, 1.0, out=x)
-        graph = origin.end_capture()
-    x.fill(0.0)
-    driver.synchronize()
-    for replay in range(REPLAYS):
-        graph.launch(origin)
-        origin.synchronize()
-        assert (out.cpu().numpy() == 2.0 * replay + 1.0).all()
-
-
-def test_numba_takes_part_in_a_graph_of_torch(driver: Any, torch: Any) -> None:
+def test_numba_takes_part_in_a_graph_of_torch(driver, torch):
     pytest.importorskip("numba")
     from numba import cuda
 
@@ -129,9 +67,7 @@ def test_numba_takes_part_in_a_graph_of_torch(driver: Any, torch: Any) -> None:
 
 
 @pytest.mark.parametrize("produced_on", ["side", "default"])
-def test_a_captured_consumer_waits_for_a_producer_outside(
-    driver: Any, torch: Any, cupy: Any, produced_on: str
-) -> None:
+def test_a_captured_consumer_waits_for_a_producer_outside(driver, torch, cupy, produced_on):
     consumer = cupy.cuda.Stream(non_blocking=True)
     side = torch.cuda.Stream() if produced_on == "side" else torch.cuda.default_stream()
     x, seen = torch.zeros(COUNT, device="cuda"), cupy.zeros(COUNT, dtype=np.float32)
@@ -158,7 +94,7 @@ def test_a_captured_consumer_waits_for_a_producer_outside(
     assert driver.is_pending(handle_of(side))
 
 
-def test_conversions_beside_a_capture_leave_it_alone(driver: Any, torch: Any, cupy: Any) -> None:
+def test_conversions_beside_a_capture_leave_it_alone(driver, torch, cupy):
     jax = pytest.importorskip("jax")
     consumer, side = cupy.cuda.Stream(non_blocking=True), torch.cuda.Stream()
     x, y = torch.ones(COUNT, device="cuda"), cupy.ones(COUNT, dtype=np.float32)
@@ -187,60 +123,7 @@ def test_conversions_beside_a_capture_leave_it_alone(driver: Any, torch: Any, cu
     assert (x.cpu().numpy() == 2.0).all()
 
 
-def test_the_legacy_stream_beside_a_captured_blocking_one_is_refused_and_spoils_nothing(
-    driver: Any, new_stream: Callable[..., int], words: Callable[..., int]
-) -> None:
-    captured, other = new_stream(cuda_driver.BLOCKING), new_stream()
-    block = words(COUNT)
-    driver.spin(captured, 0.01)
-    driver.synchronize()
-
-    def ready_on(stream: int) -> Any:
-        return capsules.OnlyCai({**capsules.interface(block, (COUNT,)), "stream": stream})
-
-    with capturing(driver, captured) as graph:
-        driver.write(block, 7, COUNT, captured)
-        for stream, asked in ((1, other), (1, captured), (other, 1), (captured, 1)):
-            with pytest.raises(DriverError, match=r"^graph capture: got an edge from"):
-                to_cai(ready_on(stream), stream=asked)
-            with pytest.raises(DriverError, match=r"^graph capture: got an edge from"):
-                from_cai(ready_on(stream)).__dlpack__(stream=asked)
-    graph.launch(captured)
-    driver.synchronize()
-    assert driver.words(block, 2) == [7, 7]
-
-
-def test_a_capture_is_not_joined_with_another(
-    driver: Any, new_stream: Callable[..., int], words: Callable[..., int]
-) -> None:
-    one, other = new_stream(), new_stream()
-    block = words(COUNT)
-    array = capsules.OnlyCai({**capsules.interface(block, (COUNT,)), "stream": one})
-    relaxed = cuda_driver.CAPTURE_RELAXED
-    with capturing(driver, one, relaxed), capturing(driver, other, relaxed):
-        with pytest.raises(DriverError, match=r"^graph capture: got an edge from"):
-            to_cai(array, stream=other)
-
-
-def test_the_host_waits_for_a_silent_array_while_torch_captures(
-    driver: Any, torch: Any, words: Callable[..., int]
-) -> None:
-    interface = {**capsules.interface(words(COUNT), (COUNT,)), "version": 2}
-    interface.pop("stream", None)
-    silent = capsules.OnlyCai(interface)
-    x = torch.ones(COUNT, device="cuda")
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        x.add_(1.0)
-        assert from_cai(silent).ptr == silent.__cuda_array_interface__["data"][0]
-    graph.replay()
-    torch.cuda.synchronize()
-    assert (x.cpu().numpy() == 2.0).all()
-
-
-def test_the_end_of_a_captured_consumer_drags_nothing_into_the_capture(
-    driver: Any, torch: Any, cupy: Any
-) -> None:
+def test_the_end_of_a_captured_consumer_drags_nothing_into_the_capture(driver, torch, cupy):
     consumer = cupy.cuda.Stream(non_blocking=True)
     side = torch.cuda.Stream()
     seen = cupy.zeros(COUNT, dtype=np.float32)
@@ -263,59 +146,65 @@ def test_the_end_of_a_captured_consumer_drags_nothing_into_the_capture(
     assert (cupy.asnumpy(seen) == 24.0).all()
 
 
-@pytest.mark.parametrize("end", ["inside", "after"])
-def test_a_view_made_before_a_capture_is_handed_over_inside_it(
-    driver: Any, torch: Any, cupy: Any, end: str
-) -> None:
+@pytest.mark.parametrize(
+    ("made", "end"), [("inside", "inside"), ("before", "inside"), ("before", "after")]
+)
+def test_torch_takes_part_in_a_graph_of_cupy_by_a_view(driver, torch, cupy, made, end):
     origin, side = cupy.cuda.Stream(non_blocking=True), torch.cuda.Stream()
     out = torch.zeros(COUNT, device="cuda")
     with origin:
         x = cupy.zeros(COUNT, dtype=np.float32)
         cupy.add(x, 1.0, out=x)
-        view = from_cai(x)
-    load(driver, torch, side, out)
+        view = from_cai(x) if made == "before" else None
+    with torch.cuda.stream(side):  # once outside a capture, in which torch's first call would fail
+        out.copy_(out.clone())
+    driver.synchronize()
     with origin:
         origin.begin_capture()
         cupy.add(x, 1.0, out=x)
+        view = from_cai(x) if view is None else view
         with torch.cuda.stream(side):
             tensor = torch.from_dlpack(view)
             out.copy_(tensor)
         if end == "inside":
-            del tensor
+            del tensor  # the fork is joined by the tensor's end
         else:
             event = cupy.cuda.Event(disable_timing=True)
             event.record(cupy.cuda.ExternalStream(side.cuda_stream))
             origin.wait_event(event)
+        if made == "inside":
+            view = None
+        cupy.add(x, 1.0, out=x)
         graph = origin.end_capture()
     if end == "after":
         del tensor
-    view.release()
+    if view is not None:
+        view.release()
     x.fill(0.0)
     driver.synchronize()
-    for replay in range(1, REPLAYS + 1):
+    for replay in range(REPLAYS):
         graph.launch(origin)
         origin.synchronize()
-        assert (out.cpu().numpy() == replay).all()
+        assert (out.cpu().numpy() == 2.0 * replay + 1.0).all()
 
 
 def test_a_copy_for_the_cpu_ends_no_capture_of_another_stream(
-    driver: Any, torch: Any, cupy: Any, new_stream: Callable[..., int], words: Callable[..., int]
-) -> None:
+    driver, torch, cupy, new_stream, words
+):
     captured, block = new_stream(), words(COUNT)
     y = cupy.full(COUNT, 7.0, dtype=np.float32)
-    driver.spin(captured, 0.01)
     driver.synchronize()
-    with capturing(driver, captured) as graph:
+    with driver.capture(captured, keep=True) as capture:
         driver.write(block, 7, COUNT, captured)
         assert (np.from_dlpack(from_cai(y), device="cpu") == 7.0).all()
-    graph.launch(captured)
+    assert capture.ended == "CUDA_SUCCESS"
+    driver("cuGraphLaunch", capture.graph, captured)
     driver.synchronize()
     assert driver.words(block, 2) == [7, 7]
+    driver("cuGraphExecDestroy", capture.graph)
 
 
-def test_the_end_of_a_copy_waits_for_a_capture_that_it_would_end(
-    driver: Any, torch: Any, cupy: Any
-) -> None:
+def test_the_end_of_a_copy_waits_for_a_capture_that_it_would_end(driver, torch, cupy):
     x, y = torch.ones(COUNT, device="cuda"), cupy.full(COUNT, 7.0, dtype=np.float32)
     copies = [from_cai(y).__dlpack__(stream=-1, copy=True)]
     graph = torch.cuda.CUDAGraph()

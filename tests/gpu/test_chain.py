@@ -20,7 +20,7 @@ CHAINS = [
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids="-".join)
-def test_a_loop_from_cupy_through_other_libraries_and_back_is_right(chain: list[str]) -> None:
+def test_a_loop_from_cupy_through_other_libraries_and_back_is_right(chain):
     for library in chain:
         pytest.importorskip(library)
     child = Path(__file__).with_name("chain_child.py")

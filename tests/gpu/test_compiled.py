@@ -7,7 +7,7 @@ ordered is seen in the values.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import pytest
 from cai_bridge import adapt, convert
 
 from . import compiled_cost, streams
-from .converting import LATE, LATE_MS, Place, Torch, place
+from .converting import LATE, LATE_MS, Place, Torch
 from .kernels import (
     BY,
     KERNELS,
@@ -29,15 +29,13 @@ from .kernels import (
 )
 from .streams import WORDS, blocks_for, handle_of
 
-__all__ = ["place"]
-
 MOST_US = 15.0
 TRIES = 3
 """What a call may take more than one of an operator that is written by hand."""
 
 
 @pytest.fixture(autouse=True)
-def one_compiler() -> Iterator[None]:
+def one_compiler():
     torch = pytest.importorskip("torch")
     torch._dynamo.reset()
     inductor = pytest.importorskip("torch._inductor.config")
@@ -68,9 +66,7 @@ def wrong_of(one: Torch, program: Callable[[Any], Any], wanted: Callable[[float]
 
 @pytest.mark.parametrize("backend", [None, "inductor"])
 @pytest.mark.parametrize("library", [*KERNELS, *WRITING])
-def test_a_late_producer_is_waited_for(
-    library: str, backend: Any, place: Place, note: Callable[..., None]
-) -> None:
+def test_a_late_producer_is_waited_for(library, backend, place, note):
     one, scaled = Torch(place), (KERNELS | WRITING)[library]("order")
 
     def program(x: Any) -> Any:
@@ -83,7 +79,7 @@ def test_a_late_producer_is_waited_for(
     assert wrong == 0
 
 
-def test_a_gradient_of_cupys_is_right_in_a_compiled_program(place: Place, cupy: Any) -> None:
+def test_a_gradient_of_cupys_is_right_in_a_compiled_program(place, cupy):
     one = Torch(place)
     torch = one.torch
 
@@ -108,9 +104,7 @@ def test_a_gradient_of_cupys_is_right_in_a_compiled_program(place: Place, cupy: 
 
 
 @pytest.mark.parametrize("backend", [None, "inductor"])
-def test_a_result_of_cupys_in_an_arguments_memory_is_refused(
-    backend: Any, place: Place, cupy: Any
-) -> None:
+def test_a_result_of_cupys_in_an_arguments_memory_is_refused(backend, place, cupy):
     torch = Torch(place).torch
     part = adapt(
         lambda x: x[1:],
@@ -152,9 +146,7 @@ def on_pytorchs_stream(place: Place, cupy: Any) -> Any:
     return scaled
 
 
-def test_a_captured_graph_is_right_at_each_replay(
-    place: Place, cupy: Any, note: Callable[..., None]
-) -> None:
+def test_a_captured_graph_is_right_at_each_replay(place, cupy, note):
     one = Torch(place)
     torch, scaled = one.torch, on_pytorchs_stream(place, cupy)
     with one.working():
@@ -179,9 +171,7 @@ def test_a_captured_graph_is_right_at_each_replay(
 
 
 @pytest.mark.parametrize("which", ["captured", "returned"])
-def test_reduce_overhead_is_right(
-    which: str, place: Place, cupy: Any, note: Callable[..., None]
-) -> None:
+def test_reduce_overhead_is_right(which, place, cupy, note):
     """PyTorch captures the one, and splits its graph at the other, whose memory is CuPy's."""
     one = Torch(place)
     scaled = (
@@ -212,9 +202,7 @@ def doubled(case: str) -> Callable[[Any], Any]:
 
 
 @pytest.mark.parametrize("case", ["convert", "a tree", "adapt", "backward="])
-def test_without_an_operator_the_graph_breaks_and_is_right(
-    case: str, place: Place, cupy: Any
-) -> None:
+def test_without_an_operator_the_graph_breaks_and_is_right(case, place, cupy):
     one = Torch(place)
     torch, inner = one.torch, doubled(case)
     program = torch.compile(lambda x: inner(x.sin()) + 1)
@@ -232,9 +220,7 @@ def test_without_an_operator_the_graph_breaks_and_is_right(
 
 
 @pytest.mark.alone
-def test_a_call_costs_little_more_than_one_by_hand(
-    place: Place, cupy: Any, note: Callable[..., None]
-) -> None:
+def test_a_call_costs_little_more_than_one_by_hand(place, cupy, note):
     """Plain calls, and those of compiled programs, in microseconds of the thread's own time."""
     more: dict[str, float] = {}
     for turn in range(TRIES):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,24 +10,20 @@ import pytest
 from cai_bridge import adapt
 
 from . import libraries, streams
-from .converting import LATE_MS, Place, place
+from .converting import LATE_MS
 from .kernels import BY, KERNELS, RUNS, SOURCE, like, per_call_us
 from .streams import WORDS, blocks_for
 
-__all__ = ["place"]
-
 
 @pytest.fixture
-def jax() -> Any:
+def jax():
     jax = libraries.gpu_jax()
     pytest.importorskip("jax.experimental.buffer_callback")
     return jax
 
 
 @pytest.mark.parametrize("library", [*KERNELS])
-def test_a_program_of_jaxs_is_right(
-    library: str, jax: Any, place: Place, note: Callable[..., None]
-) -> None:
+def test_a_program_of_jaxs_is_right(library, jax, place, note):
     scaled = KERNELS[library]("in_jax")
     delay = streams.jax_delay(LATE_MS)
     program = jax.jit(lambda x: scaled(x + 1.0, BY) + 3.0)
@@ -42,9 +37,7 @@ def test_a_program_of_jaxs_is_right(
     assert wrong == 0
 
 
-def test_xla_waits_for_a_functions_own_stream_and_it_for_xla(
-    jax: Any, place: Place, cupy: Any, note: Callable[..., None]
-) -> None:
+def test_xla_waits_for_a_functions_own_stream_and_it_for_xla(jax, place, cupy, note):
     """The function's stream is non-blocking, and late: only an event at each end orders it."""
     kernel = cupy.RawKernel(SOURCE, "scale")
     own = cupy.cuda.Stream(non_blocking=True)
@@ -67,7 +60,7 @@ def test_xla_waits_for_a_functions_own_stream_and_it_for_xla(
     assert wrong == 0
 
 
-def test_nothing_is_copied_and_what_is_kept_is_refused(jax: Any, cupy: Any, place: Place) -> None:
+def test_nothing_is_copied_and_what_is_kept_is_refused(jax, cupy, place):
     seen: list[Any] = []
 
     @adapt(to="cupy", like=lambda x: x, into=True)
@@ -94,7 +87,7 @@ def test_nothing_is_copied_and_what_is_kept_is_refused(jax: Any, cupy: Any, plac
 
 # XLA's buffers have no word for 8-bit floats (jaxlib 0.11.2).
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", "bool"])
-def test_jaxs_other_types_reach_pytorch(dtype: str, jax: Any, place: Place) -> None:
+def test_jaxs_other_types_reach_pytorch(dtype, jax, place):
     torch = pytest.importorskip("torch")
 
     @adapt(to="torch", like=lambda x: x, into=True)
@@ -110,7 +103,7 @@ def test_jaxs_other_types_reach_pytorch(dtype: str, jax: Any, place: Place) -> N
 
 
 @pytest.mark.alone
-def test_what_a_call_from_jax_costs(jax: Any, place: Place, note: Callable[..., None]) -> None:
+def test_what_a_call_from_jax_costs(jax, place, note):
     scaled = KERNELS["cupy"]("jax_cost")
     x = jax.device_put(np.ones(WORDS, np.float32), jax.devices("gpu")[0])
     for name, f in (("like= into=", scaled), ("XLA alone", lambda x, by: x * by)):

@@ -6,7 +6,6 @@ import contextlib
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,17 +13,15 @@ import pytest
 from cai_bridge import convert, to_cai, to_dlpack
 
 from . import streams
-from .converting import LATE, LATE_MS, Place, Torch, place
+from .converting import LATE, LATE_MS, Torch
 from .kernels import BY, RUNS, triton_scale
 from .streams import WORDS, blocks_for
-
-__all__ = ["place"]
 
 FOLDER = Path(__file__).parents[2] / "docs" / "programs" / "compiled"
 
 
 @pytest.mark.parametrize("program", ["torch", "graph", "jax"])
-def test_a_program_of_a_page_prints_what_the_page_shows(program: str, driver: Any) -> None:
+def test_a_program_of_a_page_prints_what_the_page_shows(program, driver):
     pytest.importorskip("cupy")
     pytest.importorskip("jax" if program == "jax" else "torch")
     done = subprocess.run(
@@ -41,7 +38,7 @@ def test_a_program_of_a_page_prints_what_the_page_shows(program: str, driver: An
 # A line for each of the other compilers (docs/compiled.md).
 
 
-def test_numba_launches_on_a_stream_of_its_own(place: Place) -> None:
+def test_numba_launches_on_a_stream_of_its_own(place):
     one = Torch(place)
     cuda = pytest.importorskip("numba.cuda")
     _, kernel = streams.numba_kernels()
@@ -58,7 +55,7 @@ def test_numba_launches_on_a_stream_of_its_own(place: Place) -> None:
         assert (out.copy_to_host() == value).all()
 
 
-def test_warp_takes_part_in_a_capture(place: Place) -> None:
+def test_warp_takes_part_in_a_capture(place):
     one = Torch(place)
     warp, torch = pytest.importorskip("warp"), one.torch
     warp.init()
@@ -95,7 +92,7 @@ with contextlib.suppress(ImportError):
         x[i] = 2.0 * x[i]
 
 
-def test_triton_takes_a_tensor_over_another_librarys_array(place: Place, cupy: Any) -> None:
+def test_triton_takes_a_tensor_over_another_librarys_array(place, cupy):
     """Its launcher takes what has `data_ptr()`, on PyTorch's current stream."""
     torch, triton = Torch(place).torch, pytest.importorskip("triton")
     kernel, own = triton.jit(triton_scale), cupy.cuda.Stream(non_blocking=True)
@@ -113,7 +110,7 @@ def test_triton_takes_a_tensor_over_another_librarys_array(place: Place, cupy: A
         assert (y == BY * value).all()
 
 
-def test_cute_takes_a_view_that_is_ready_on_the_kernels_stream(place: Place, cupy: Any) -> None:
+def test_cute_takes_a_view_that_is_ready_on_the_kernels_stream(place, cupy):
     """CuTe DSL's ``from_dlpack`` asks for a capsule with stream -1; CuPy stands for its kernel."""
     one, own = Torch(place), cupy.cuda.Stream(non_blocking=True)
     out = cupy.zeros(WORDS, np.float32)

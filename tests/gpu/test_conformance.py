@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -20,7 +20,7 @@ from cai_bridge.conformance import (
 from cai_bridge.conformance.judging import SOMETIMES
 from cai_bridge.conformance.lab.gpu import LIMIT_MS, GpuLab
 from cai_bridge.conformance.libraries.bridged import BridgedProducer
-from cai_bridge.conformance.matrix import Cell, Matrix, run_matrix
+from cai_bridge.conformance.matrix import Cell, run_matrix
 from cai_bridge.conformance.reference import reference_of
 from cai_bridge.conformance.requirement import NotApplicableError, UnmetError
 
@@ -30,7 +30,7 @@ Note = Callable[..., None]
 
 
 @pytest.fixture
-def lab(driver: Any) -> Iterator[GpuLab]:
+def lab(driver):
     with GpuLab() as opened:
         yield opened
 
@@ -46,13 +46,13 @@ def late_words(lab: GpuLab, value: float) -> tuple[Any, Late]:
     return region, Late(memory, stream, value, hold)
 
 
-def test_the_labs_name_says_the_gpu_and_the_driver(lab: GpuLab, note: Note) -> None:
+def test_the_labs_name_says_the_gpu_and_the_driver(lab, note):
     note(f"the lab: {lab.name}")
     assert "driver" in lab.name
 
 
 @pytest.mark.alone
-def test_a_hold_holds_until_it_is_released(lab: GpuLab, note: Note) -> None:
+def test_a_hold_holds_until_it_is_released(lab, note):
     stream = lab.stream()
     hold = lab.hold(stream.handle)
     time.sleep(0.02)
@@ -67,7 +67,7 @@ def test_a_hold_holds_until_it_is_released(lab: GpuLab, note: Note) -> None:
 
 
 @pytest.mark.alone
-def test_a_hold_that_nobody_releases_ends_by_itself(lab: GpuLab, note: Note) -> None:
+def test_a_hold_that_nobody_releases_ends_by_itself(lab, note):
     stream = lab.stream()
     start = time.perf_counter()
     hold = lab.hold(stream.handle)
@@ -78,7 +78,7 @@ def test_a_hold_that_nobody_releases_ends_by_itself(lab: GpuLab, note: Note) -> 
     assert 0.9 * LIMIT_MS < held < 1.5 * LIMIT_MS
 
 
-def test_a_hold_does_not_hold_other_streams_back(lab: GpuLab) -> None:
+def test_a_hold_does_not_hold_other_streams_back(lab):
     first, other = lab.stream(), lab.stream()
     hold = lab.hold(first.handle)
     lab.wait(other.handle)
@@ -89,7 +89,7 @@ def test_a_hold_does_not_hold_other_streams_back(lab: GpuLab) -> None:
     assert lab.overtakes(None, hold) is False
 
 
-def test_a_gpu_that_is_too_busy_for_an_idle_stream_tells_nothing(lab: GpuLab) -> None:
+def test_a_gpu_that_is_too_busy_for_an_idle_stream_tells_nothing(lab):
     first, other = lab.stream(), lab.stream()
     busy, hold = lab.hold(lab._idle.handle), lab.hold(first.handle)
     assert lab.overtakes(first.handle, hold) is None
@@ -98,7 +98,7 @@ def test_a_gpu_that_is_too_busy_for_an_idle_stream_tells_nothing(lab: GpuLab) ->
     busy.release()
 
 
-def test_many_holds_reuse_their_flags(lab: GpuLab) -> None:
+def test_many_holds_reuse_their_flags(lab):
     stream = lab.stream()
     for _ in range(1100):
         hold = lab.hold(stream.handle)
@@ -107,7 +107,7 @@ def test_many_holds_reuse_their_flags(lab: GpuLab) -> None:
     lab.wait(stream.handle)
 
 
-def test_an_ordered_read_sees_what_was_written(lab: GpuLab) -> None:
+def test_an_ordered_read_sees_what_was_written(lab):
     for value in lab.values():
         region, late = late_words(lab, value)
         mine = lab.stream("the reader's")
@@ -115,7 +115,7 @@ def test_an_ordered_read_sees_what_was_written(lab: GpuLab) -> None:
         assert "read what was written" in lab.expect_read(mine.handle, region, late, "ordered")
 
 
-def test_an_unordered_read_is_found(lab: GpuLab) -> None:
+def test_an_unordered_read_is_found(lab):
     found, missed, kept = 0, 0, []
     for value in range(1, 6):
         region, late = late_words(lab, float(value))
@@ -130,7 +130,7 @@ def test_an_unordered_read_is_found(lab: GpuLab) -> None:
     assert (found, missed) == (5, 0)
 
 
-def test_a_read_that_comes_too_late_shows_nothing(lab: GpuLab) -> None:
+def test_a_read_that_comes_too_late_shows_nothing(lab):
     def try_all() -> None:
         for value in lab.values():
             region, late = late_words(lab, value)
@@ -142,7 +142,7 @@ def test_a_read_that_comes_too_late_shows_nothing(lab: GpuLab) -> None:
         try_all()
 
 
-def test_memory_is_told_apart_and_read_by_strides(lab: GpuLab, driver: Any) -> None:
+def test_memory_is_told_apart_and_read_by_strides(lab, driver):
     memory = lab.memory(64)
     managed = driver.get("cuMemAllocManaged", 64, 1, kind=driver.signatures["cuMemFree_v2"][0])
     pinned = driver.get("cuMemHostAlloc", 64, 1)
@@ -162,7 +162,7 @@ def test_memory_is_told_apart_and_read_by_strides(lab: GpuLab, driver: Any) -> N
     driver("cuMemFreeHost", pinned)
 
 
-def test_pool_memory_is_handed_out_again_at_once_in_order_of_its_stream(lab: GpuLab) -> None:
+def test_pool_memory_is_handed_out_again_at_once_in_order_of_its_stream(lab):
     stream = lab.stream()
     first = lab.memory(1 << 20, stream.handle)
     hold, ptr = lab.hold(stream.handle), first.ptr
@@ -174,7 +174,7 @@ def test_pool_memory_is_handed_out_again_at_once_in_order_of_its_stream(lab: Gpu
 
 @pytest.mark.alone
 @pytest.mark.parametrize("library", ["torch", "cupy", "numba", "jax", "tvm-ffi"])
-def test_a_librarys_late_write_is_late(lab: GpuLab, note: Note, library: str) -> None:
+def test_a_librarys_late_write_is_late(lab, note, library):
     try:
         producer = producer_named(library)
     except ValueError as missing:
@@ -194,9 +194,7 @@ def test_a_librarys_late_write_is_late(lab: GpuLab, note: Note, library: str) ->
 
 @pytest.mark.alone
 @pytest.mark.parametrize("role", ["producer", "consumer"])
-def test_the_lab_finds_no_fault_in_the_kits_own_library(
-    lab: GpuLab, note: Note, role: Literal["producer", "consumer"]
-) -> None:
+def test_the_lab_finds_no_fault_in_the_kits_own_library(lab, note, role):
     lab.expendable = True
     check = check_producer if role == "producer" else check_consumer
     report = check(reference_of(role, None, lab), lab=lab)
@@ -206,9 +204,7 @@ def test_the_lab_finds_no_fault_in_the_kits_own_library(
 
 
 @pytest.mark.parametrize("bare", [False, True])
-def test_a_thread_of_the_kits_has_the_labs_context_unless_it_is_bare(
-    lab: GpuLab, driver: Any, bare: bool
-) -> None:
+def test_a_thread_of_the_kits_has_the_labs_context_unless_it_is_bare(lab, driver, bare):
     here = in_another_thread(driver.current_context, lab, bare=bare)
     assert here == (0 if bare else lab.driver.primary)
 
@@ -227,7 +223,7 @@ def was_too_busy(why: str) -> bool:
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_view_keeps_every_requirement(lab: GpuLab, note: Note, view: str) -> None:
+def test_a_view_keeps_every_requirement(lab, note, view):
     try:
         producer = producer_named(view)
     except (ValueError, RuntimeError) as missing:
@@ -253,9 +249,7 @@ UNJUDGED = {
 @pytest.mark.parametrize(
     ("door", "families"), [("cai", {"cai"}), ("dlpack", {"dlpack", "exchange", "both"})]
 )
-def test_a_view_of_an_array_that_keeps_all_keeps_all(
-    lab: GpuLab, note: Note, door: Literal["cai", "dlpack"], families: set[str]
-) -> None:
+def test_a_view_of_an_array_that_keeps_all_keeps_all(lab, note, door, families):
     lab.expendable = True  # its streams live as long as its memory
     producer = BridgedProducer(reference_of("producer", None, lab), door)
     report = check_producer(producer, lab=lab)
@@ -285,7 +279,7 @@ LIBRARIES = ["torch", "jax", "cupy", "numba"]
 
 
 @pytest.fixture(scope="module")
-def matrix() -> Iterator[Matrix]:
+def matrix():
     for library in LIBRARIES:
         try:
             producer_named(library)
@@ -302,17 +296,15 @@ def said(cell: Cell) -> str:
 
 
 @pytest.mark.parametrize(("producer", "consumer", "route", "aspect"), CASES)
-def test_what_is_wrong_natively_is_found(
-    matrix: Matrix, producer: str, consumer: str, route: str, aspect: str
-) -> None:
+def test_what_is_wrong_natively_is_found(matrix, producer, consumer, route, aspect):
     assert matrix.cell(producer, consumer, route)[aspect].outcome == "wrong"
 
 
-def test_numba_makes_the_host_wait(matrix: Matrix) -> None:
+def test_numba_makes_the_host_wait(matrix):
     assert matrix.cell("cupy", "numba", "x by CAI")["host"].outcome == "waits"
 
 
-def test_nothing_is_wrong_through_the_bridge(matrix: Matrix, note: Note) -> None:
+def test_nothing_is_wrong_through_the_bridge(matrix, note):
     for cell in matrix.cells:
         if cell.exists:
             note(said(cell))

@@ -4,8 +4,8 @@ included.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,20 +14,18 @@ import pytest
 from cai_bridge import from_cai, to_cai
 
 from . import capsules
-from .driver import LEGACY, PER_THREAD, Driver
+from .driver import LEGACY, PER_THREAD
 
 Call = Callable[[], object]
 
 
 @pytest.fixture
-def foreign(words: Callable[..., int]) -> capsules.OnlyCai:
+def foreign(words):
     return capsules.OnlyCai(capsules.interface(words(16), (16,), stream=LEGACY))
 
 
 @pytest.fixture
-def calls(
-    driver: Driver, foreign: capsules.OnlyCai, new_stream: Callable[..., int]
-) -> dict[str, Call]:
+def calls(driver, foreign, new_stream):
     """Calls that need no library, so that what is seen is the bridge's doing."""
     side, other = new_stream(), new_stream()
     pointer = foreign.__cuda_array_interface__["data"][0]
@@ -63,83 +61,45 @@ def calls(
 
 
 NAMES = [
-    "from_cai",
-    "from_cai, stream=",
-    "from_cai of an old dict",
-    "from_cai of nothing",
-    "__dlpack__()",
-    "__dlpack__(stream=side)",
-    "__dlpack__(stream=2)",
-    "to_cai of a capsule",
-    "to_cai of a capsule, stream=",
-    "to_cai of CAI, stream=",
-    "release",
-    "refused: host pointer",
-    "refused: stream 0",
-    "refused: read-only",
-    "refused: CPU memory",
+    *("from_cai", "from_cai, stream=", "from_cai of an old dict", "from_cai of nothing"),
+    *("__dlpack__()", "__dlpack__(stream=side)", "__dlpack__(stream=2)", "release"),
+    *("to_cai of a capsule", "to_cai of a capsule, stream=", "to_cai of CAI, stream="),
+    *("refused: host pointer", "refused: stream 0", "refused: read-only", "refused: CPU memory"),
 ]
 
 
-def run(name: str, call: Call) -> None:
-    if name.startswith("refused"):
-        with pytest.raises((BufferError, ValueError)):
-            call()
+def elsewhere(call: Call) -> object:
+    """Call in a thread that has no context."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
+
+
+@pytest.mark.parametrize("context", ["the primary one", "one of the caller's own", "none"])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_current_context_is_the_same_after_a_call(driver, calls, name, context):
+    def run() -> tuple[int, int]:
+        before = driver.current_context()
+        if name.startswith("refused"):
+            with pytest.raises((BufferError, ValueError)):
+                calls[name]()
+        else:
+            calls[name]()
+        return before, driver.current_context()
+
+    if context == "none":
+        assert elsewhere(run) == (0, 0)
+    elif context == "the primary one":
+        assert run() == (driver.primary, driver.primary)
     else:
-        call()
+        own = driver.get("cuCtxCreate_v2", 0, driver.device)
+        driver.get("cuCtxPopCurrent_v2")
+        with driver.context(own):
+            assert run() == (own, own)
+        assert driver.current_context() == driver.primary
+        driver("cuCtxDestroy_v2", own)
 
 
-@pytest.fixture
-def other_context(driver: Driver) -> Iterator[int]:
-    """A context that is not the primary one."""
-    made = driver.get("cuCtxCreate_v2", 0, driver.device)
-    driver.get("cuCtxPopCurrent_v2")
-    yield made
-    driver("cuCtxDestroy_v2", made)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_primary_context_stays_current(
-    driver: Driver, calls: dict[str, Call], name: str
-) -> None:
-    assert driver.current_context() == driver.primary
-    run(name, calls[name])
-    assert driver.current_context() == driver.primary
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_thread_without_a_context_has_none_afterwards(
-    driver: Driver, calls: dict[str, Call], name: str
-) -> None:
-    seen: list[object] = []
-
-    def without_context() -> None:
-        try:
-            before = driver.current_context()
-            run(name, calls[name])
-            seen.append((before, driver.current_context()))
-        except BaseException as error:
-            seen.append(error)
-
-    thread = threading.Thread(target=without_context)
-    thread.start()
-    thread.join()
-    assert seen == [(0, 0)]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_context_of_the_callers_own_stays_current(
-    driver: Driver, calls: dict[str, Call], other_context: int, name: str
-) -> None:
-    with driver.context(other_context):
-        run(name, calls[name])
-        assert driver.current_context() == other_context
-    assert driver.current_context() == driver.primary
-
-
-def test_torchs_device_and_context_are_as_before_a_hand_over(
-    driver: Driver, new_stream: Callable[..., int]
-) -> None:
+def test_torchs_device_and_context_are_as_before_a_hand_over(driver, new_stream):
     torch = pytest.importorskip("torch")
     tensor = torch.zeros(16, device="cuda")
     before = torch.cuda.current_device(), driver.current_context(), torch.cuda.current_stream()
@@ -154,19 +114,14 @@ def test_torchs_device_and_context_are_as_before_a_hand_over(
 
 
 def test_a_tensor_handed_over_by_a_thread_without_a_context_leaves_it_without(
-    driver: Driver, new_stream: Callable[..., int]
-) -> None:
-    torch = pytest.importorskip("torch")
+    driver, torch, new_stream
+):
     tensor, stream = torch.zeros(16, device="cuda"), new_stream()
-    seen: list[object] = []
 
-    def hand_over() -> None:
+    def hand_over() -> list[object]:
         before = driver.current_context()
-        seen.append(to_cai(tensor).__cuda_array_interface__["data"][0])
-        seen.append(to_cai(tensor, stream=stream).__cuda_array_interface__["stream"])
-        seen.append((before, driver.current_context()))
+        pointer = to_cai(tensor).__cuda_array_interface__["data"][0]
+        named = to_cai(tensor, stream=stream).__cuda_array_interface__["stream"]
+        return [pointer, named, before, driver.current_context()]
 
-    thread = threading.Thread(target=hand_over)
-    thread.start()
-    thread.join()
-    assert seen == [tensor.data_ptr(), stream, (0, 0)]
+    assert elsewhere(hand_over) == [tensor.data_ptr(), stream, 0, 0]

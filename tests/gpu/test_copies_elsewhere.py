@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,20 +15,12 @@ from cai_bridge import convert, from_cai, to_cai
 
 from . import capsules
 from .copies import COUNT, NEWEST, SPIN_MS, cai_of, copied, floats, write
-from .driver import ADDRESS, INT, LEGACY, PER_THREAD, Driver
+from .driver import ADDRESS, INT, LEGACY, PER_THREAD
 from .streams import fresh_values
 
 
-@pytest.fixture
-def devices(driver: Driver) -> int:
-    return driver.get("cuDeviceGetCount", kind=INT)
-
-
-# other kinds of memory, and other devices
-
-
 @pytest.fixture(params=["pinned", "managed"])
-def everywhere(driver: Driver, request: pytest.FixtureRequest) -> Iterator[tuple[int, int]]:
+def everywhere(driver, request):
     """The address of memory that every GPU reaches, and its kind."""
     if request.param == "pinned":
         address, kind = driver.get("cuMemHostAlloc", 4 * COUNT, 0), 3
@@ -43,9 +34,7 @@ def everywhere(driver: Driver, request: pytest.FixtureRequest) -> Iterator[tuple
         driver("cuMemFree_v2", address)
 
 
-def test_managed_and_pinned_memory_goes_both_ways_and_to_a_gpu(
-    driver: Driver, everywhere: tuple[int, int], new_stream: Any
-) -> None:
+def test_managed_and_pinned_memory_goes_both_ways_and_to_a_gpu(driver, everywhere, new_stream):
     (address, kind), producer, consumer = everywhere, new_stream(), new_stream()
     value = next(fresh_values())
     view = from_cai(cai_of(address, stream=producer))
@@ -69,9 +58,7 @@ def test_managed_and_pinned_memory_goes_both_ways_and_to_a_gpu(
     del kept
 
 
-def test_torch_takes_managed_memory_as_plain_cuda_memory(
-    driver: Driver, everywhere: tuple[int, int]
-) -> None:
+def test_torch_takes_managed_memory_as_plain_cuda_memory(driver, everywhere):
     torch = pytest.importorskip("torch")
     address, _ = everywhere
     write(driver, address, 5.0, LEGACY)
@@ -90,7 +77,7 @@ def torch_takes_copy(torch: Any) -> bool:
 
 
 @pytest.mark.parametrize("device", [None, "cuda:0", "cpu"])
-def test_torch_asks_for_copies(driver: Driver, words: Any, new_stream: Any, device: Any) -> None:
+def test_torch_asks_for_copies(driver, words, new_stream, device):
     torch = pytest.importorskip("torch")
     if not torch_takes_copy(torch):
         pytest.skip("this torch's from_dlpack takes no copy=")
@@ -109,10 +96,8 @@ def test_torch_asks_for_copies(driver: Driver, words: Any, new_stream: Any, devi
 
 
 @pytest.mark.parametrize("rows", [False, True])
-def test_a_copy_goes_to_another_gpu(
-    driver: Driver, devices: int, words: Any, new_stream: Any, rows: bool
-) -> None:
-    if devices < 2:
+def test_a_copy_goes_to_another_gpu(driver, words, new_stream, rows):
+    if driver.get("cuDeviceGetCount", kind=INT) < 2:
         pytest.skip("one GPU: a copy to another one needs two")
     other = driver.get("cuDevicePrimaryCtxRetain", 1)
     with driver.context(other):
@@ -141,19 +126,8 @@ def test_a_copy_goes_to_another_gpu(
         driver("cuStreamDestroy_v2", consumer)
 
 
-def test_a_gpu_that_is_not_there_is_refused(devices: int, words: Any) -> None:
-    view = from_cai(cai_of(words(COUNT)))
-    with pytest.raises(BufferError, match=rf"^dl_device: got \(2, {devices}\), which this machine"):
-        view.__dlpack__(dl_device=(2, devices))
-
-
-# what the simulated device claims of the driver
-
-
 @pytest.mark.alone
-def test_a_free_at_once_of_stream_ordered_memory_waits_for_nothing(
-    driver: Driver, new_stream: Any
-) -> None:
+def test_a_free_at_once_of_stream_ordered_memory_waits_for_nothing(driver, new_stream):
     stream = new_stream()
     warm = driver.get("cuMemAllocAsync", 4 * COUNT, stream, kind=ADDRESS)
     driver.synchronize()
@@ -167,9 +141,7 @@ def test_a_free_at_once_of_stream_ordered_memory_waits_for_nothing(
     assert held < SPIN_MS / 2
 
 
-def test_stream_ordered_memory_is_handed_out_again_on_its_stream_at_once(
-    driver: Driver, new_stream: Any
-) -> None:
+def test_stream_ordered_memory_is_handed_out_again_on_its_stream_at_once(driver, new_stream):
     stream = new_stream()
     block = driver.get("cuMemAllocAsync", 4 * COUNT, stream, kind=ADDRESS)
     driver.spin(stream, SPIN_MS)
@@ -181,7 +153,7 @@ def test_stream_ordered_memory_is_handed_out_again_on_its_stream_at_once(
 
 
 @pytest.mark.parametrize("stream", [LEGACY, PER_THREAD])
-def test_default_streams_take_and_give_back_memory(driver: Driver, stream: int) -> None:
+def test_default_streams_take_and_give_back_memory(driver, stream):
     block = driver.get("cuMemAllocAsync", 64, stream, kind=ADDRESS)
     assert from_cai(cai_of(block, (16,))).device == (2, 0)
     driver("cuMemFreeAsync", block, stream)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,7 +32,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module", params=["tcp", "ucxx", "ucxx, a GPU each"])
-def client(request: pytest.FixtureRequest) -> Iterator[Any]:
+def client(request):
     """Two workers, each with the libraries on streams of their own."""
     protocol, _, apart = request.param.partition(", ")
     if protocol == "ucxx":
@@ -73,7 +72,7 @@ def sent(client: Any, library: str, value: float, busy_ms: float = 0.0) -> tuple
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_no_value_is_wrong(library: str, client: Any, note: Any) -> None:
+def test_no_value_is_wrong(library, client, note):
     wrong = sum(
         sent(client, library, float(value)) != (value, value) for value in range(1, RUNS + 1)
     )
@@ -83,7 +82,7 @@ def test_no_value_is_wrong(library: str, client: Any, note: Any) -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_stream_that_is_busy_is_not_waited_for(library: str, client: Any, note: Any) -> None:
+def test_a_stream_that_is_busy_is_not_waited_for(library, client, note):
     assert sent(client, library, 7.0, BUSY_MS) == (7.0, 7.0)
     (busy,) = client.run(tasks.is_busy, workers=client.both[:1]).values()
     note(f"Dask, {client.protocol}, {library}: another stream is {'busy' if busy else 'done'}")
@@ -95,7 +94,7 @@ def test_a_stream_that_is_busy_is_not_waited_for(library: str, client: Any, note
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_what_is_handed_to_ucx_waits_for_no_busy_stream(library: str, client: Any) -> None:
+def test_what_is_handed_to_ucx_waits_for_no_busy_stream(library, client):
     first = client.both[0]
     asked = client.submit(
         tasks.is_busy_once_handed_on, library, BUSY_MS, workers=[first], pure=False
@@ -103,6 +102,6 @@ def test_what_is_handed_to_ucx_waits_for_no_busy_stream(library: str, client: An
     assert asked.result(timeout=SECONDS)
 
 
-def test_the_client_gets_a_copy_of_its_own(client: Any) -> None:
+def test_the_client_gets_a_copy_of_its_own(client):
     view = client.submit(tasks.written_late, LIBRARIES[0], 7.0, workers=client.both[:1], pure=False)
     assert set(convert(view.result(timeout=SECONDS), "numpy").tolist()) == {7.0}

@@ -8,8 +8,6 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,13 +21,13 @@ WAIT = "        send.wait()\n"
 
 
 @pytest.fixture(autouse=True)
-def two(driver: Any) -> None:
+def two(driver):
     if driver.get("cuDeviceGetCount", kind=ctypes.c_int) < 2:
         pytest.skip("one GPU")
 
 
 @pytest.fixture
-def mpi() -> None:
+def mpi():
     if reason := launching.why_no_mpi():
         pytest.skip(reason)
 
@@ -41,23 +39,23 @@ def all_right(status: int, printed: str) -> None:
     assert [value for _, value, _ in seen] == [right for _, _, right in seen]
 
 
-def test_torch_distributed_sums_arrays_of_all_libraries(torch: Any) -> None:
+def test_torch_distributed_sums_arrays_of_all_libraries(torch):
     program = PROGRAMS / "with_torch_distributed.py"
     all_right(*launching.run(sys.executable, *TORCHRUN, program, **NCCL))
 
 
-def test_cupyx_and_nccl4py_sum_arrays_of_all_libraries(mpi: None, cupy: Any) -> None:
+def test_cupyx_and_nccl4py_sum_arrays_of_all_libraries(mpi, cupy):
     all_right(*launching.mpirun("-m", "mpi4py", PROGRAMS / "with_nccl.py", **NCCL))
 
 
 @pytest.mark.parametrize("way", ["host", "device"])
-def test_mpi4py_moves_arrays_of_all_libraries(mpi: None, cupy: Any, way: str) -> None:
+def test_mpi4py_moves_arrays_of_all_libraries(mpi, cupy, way):
     if way == "device" and not reaches_gpus():
         pytest.skip("this MPI does not take GPU memory")
     all_right(*launching.mpirun("-m", "mpi4py", PROGRAMS / "with_mpi4py.py", way))
 
 
-def test_mpi_reads_too_early_without_the_wait(mpi: None, cupy: Any, tmp_path: Path) -> None:
+def test_mpi_reads_too_early_without_the_wait(mpi, cupy, tmp_path):
     if not reaches_gpus():
         pytest.skip("this MPI does not take GPU memory")
     program = launching.changed(tmp_path, "with_mpi4py.py", WAIT, "")
@@ -67,7 +65,7 @@ def test_mpi_reads_too_early_without_the_wait(mpi: None, cupy: Any, tmp_path: Pa
     assert [what for what, value, right in launching.results(printed) if value != right], printed
 
 
-def test_ucxx_passes_arrays_of_all_libraries(torch: Any, cupy: Any) -> None:
+def test_ucxx_passes_arrays_of_all_libraries(torch, cupy):
     if importlib.util.find_spec("ucxx") is None:
         pytest.skip("ucxx is not installed")
     all_right(*launching.run(sys.executable, *TORCHRUN, PROGRAMS / "with_ucxx.py"))

@@ -5,8 +5,8 @@ claim.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 
@@ -24,47 +24,107 @@ from .driver import (
 )
 
 SUCCESS = "CUDA_SUCCESS"
-ISOLATION = "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"
 INVALIDATED = "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"
 IMPLICIT = "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
-MERGE = "CUDA_ERROR_STREAM_CAPTURE_MERGE"
-UNJOINED = "CUDA_ERROR_STREAM_CAPTURE_UNJOINED"
-UNSUPPORTED = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
+# What the call says, and how the capture ends.
+FINE = SUCCESS, SUCCESS
+ISOLATED = "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", INVALIDATED
+JOINED = IMPLICIT, INVALIDATED
+UNSUPPORTED = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", INVALIDATED
+
+MODES = [CAPTURE_GLOBAL, CAPTURE_RELAXED]
 
 
-@pytest.fixture
-def event(driver: Driver) -> Iterator[int]:
-    made = driver.event()
-    yield made
+class Scene(NamedTuple):
+    """A stream that is captured, one that is not, and an event that was recorded there."""
+
+    driver: Driver
+    captured: int
+    other: int
+    event: int
+
+    def says(self, name: str, *arguments: object) -> str:
+        return self.driver.result(name, *arguments)
+
+
+def records_on_legacy(on: Scene) -> str:
+    return on.says("cuEventRecord", on.event, LEGACY)
+
+
+def waits_for_another_stream(on: Scene, flags: int = WAIT_DEFAULT) -> str:
+    on.driver("cuEventRecord", on.event, on.other)
+    return on.says("cuStreamWaitEvent", on.captured, on.event, flags)
+
+
+def forks_to_the_legacy_stream(on: Scene) -> str:
+    on.driver("cuEventRecord", on.event, on.captured)
+    return on.says("cuStreamWaitEvent", LEGACY, on.event, WAIT_DEFAULT)
+
+
+def tells(name: str, which: str) -> Callable[[Scene], str]:
+    return lambda on: on.says(name, getattr(on, which), ctypes.byref(ctypes.c_uint64()))
+
+
+def asks_for_the_event(on: Scene) -> str:
+    return on.says("cuEventQuery", on.event)
+
+
+def waits_with_the_host(on: Scene) -> str:
+    return on.says("cuStreamSynchronize", on.other)
+
+
+RELAXED, ON_BLOCKING = {"thread": CAPTURE_RELAXED}, {"flags": BLOCKING}
+CALLS = {
+    "a record on the legacy one beside a non-blocking one": (records_on_legacy, FINE),
+    "a record on the legacy one beside a blocking one": (records_on_legacy, JOINED, ON_BLOCKING),
+    "a wait for an uncaptured stream": (waits_for_another_stream, ISOLATED),
+    "an external wait": (lambda on: waits_for_another_stream(on, WAIT_EXTERNAL), FINE),
+    "a fork to the legacy stream": (forks_to_the_legacy_stream, JOINED),
+    "a stream beside tells its flags": (tells("cuStreamGetFlags", "other"), FINE),
+    "a stream beside tells its context": (tells("cuStreamGetCtx", "other"), FINE),
+    "a stream beside tells its number": (tells("cuStreamGetId", "other"), FINE),
+    "a captured stream tells its context": (tells("cuStreamGetCtx", "captured"), FINE),
+    "a query of an event": (asks_for_the_event, UNSUPPORTED),
+    "a query of an event in the relaxed mode": (asks_for_the_event, FINE, RELAXED),
+    "a host wait for another stream": (waits_with_the_host, UNSUPPORTED),
+    "a host wait for another stream in the relaxed mode": (waits_with_the_host, FINE, RELAXED),
+}
+for mode in MODES:
+    for thread in MODES:
+        for call in ("cuStreamGetFlags", "cuStreamGetId"):
+            CALLS[f"{call} of a captured stream, modes {mode} and {thread}"] = (
+                tells(call, "captured"),
+                UNSUPPORTED,
+                {"mode": mode, "thread": thread},
+            )
+    for flags in (BLOCKING, NON_BLOCKING):
+        CALLS[f"a host wait for the context, mode {mode}, flags {flags}"] = (
+            lambda on: on.says("cuCtxSynchronize"),
+            UNSUPPORTED,
+            {"mode": mode, "flags": flags, "thread": CAPTURE_RELAXED},
+        )
+
+
+@pytest.mark.parametrize("row", CALLS.values(), ids=CALLS)
+def test_a_call_is_fine_or_spoils_the_capture(driver, event, new_stream, row):
+    call, wanted, *asked = row
+    how = {"flags": NON_BLOCKING, "mode": CAPTURE_GLOBAL, "thread": CAPTURE_GLOBAL}
+    how |= dict(*asked)
+    on = Scene(driver, new_stream(how["flags"]), new_stream(), event)
+    driver("cuEventRecord", event, on.other)
     driver.synchronize()
-    driver("cuEventDestroy_v2", made)
+    with driver.capture(on.captured, how["mode"]) as capture, driver.thread_mode(how["thread"]):
+        said = call(on)
+    assert (said, capture.ended) == wanted
 
 
-class Capture:
-    """How a capture ended: the name of `cuStreamEndCapture`'s result."""
-
-    ended = ""
-
-
-Capturing = Callable[..., AbstractContextManager[Capture]]
-
-
-@pytest.fixture
-def capture(driver: Driver) -> Capturing:
-    @contextmanager
-    def capturing(stream: int, mode: int = CAPTURE_GLOBAL) -> Iterator[Capture]:
-        driver.spin(stream, 0.01)  # the kernel is loaded before the capture
-        driver("cuStreamSynchronize", stream)
-        driver("cuStreamBeginCapture_v2", stream, mode)
-        outcome, graph = Capture(), ctypes.c_void_p()
-        try:
-            yield outcome
-        finally:
-            outcome.ended = driver.result("cuStreamEndCapture", stream, ctypes.byref(graph))
-            if graph.value:
-                driver("cuGraphDestroy", graph.value)
-
-    return capturing
+@pytest.mark.parametrize("call", ["cuEventSynchronize", "cuCtxSynchronize"])
+def test_a_host_wait_in_global_capture_mode_spoils_the_capture(driver, event, new_stream, call):
+    driver("cuEventRecord", event, new_stream())
+    driver.synchronize()
+    with driver.capture(new_stream()) as capture:
+        said = driver.result(call, *([event] if "Event" in call else []))
+    assert (said, capture.ended) != FINE, "the capture survived a host wait"
 
 
 def is_capturing(driver: Driver, stream: int) -> tuple[str, int]:
@@ -73,8 +133,8 @@ def is_capturing(driver: Driver, stream: int) -> tuple[str, int]:
 
 
 def test_record_and_wait_between_two_streams_of_a_capture_forks_and_must_be_joined(
-    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
-) -> None:
+    driver, event, new_stream
+):
     origin, fork = new_stream(), new_stream()
 
     def forked() -> None:
@@ -82,257 +142,90 @@ def test_record_and_wait_between_two_streams_of_a_capture_forks_and_must_be_join
         driver("cuStreamWaitEvent", fork, event, WAIT_DEFAULT)
         driver.spin(fork, 0.01)
 
-    with capture(origin) as joined:
+    with driver.capture(origin) as joined:
         forked()
         assert is_capturing(driver, fork) == (SUCCESS, 1)
         driver("cuEventRecord", event, fork)
         driver("cuStreamWaitEvent", origin, event, WAIT_DEFAULT)
     assert joined.ended == SUCCESS
-
-    with capture(origin) as unjoined:
-        forked()
-    assert unjoined.ended == UNJOINED
-
-
-def test_an_event_used_in_a_capture_can_be_recorded_again_afterwards(
-    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
-) -> None:
-    origin, fork = new_stream(), new_stream()
-    with capture(origin) as outcome:
-        driver("cuEventRecord", event, origin)
-        driver("cuStreamWaitEvent", fork, event, WAIT_DEFAULT)
-        driver("cuEventRecord", event, fork)
-        driver("cuStreamWaitEvent", origin, event, WAIT_DEFAULT)
-    assert outcome.ended == SUCCESS
+    # An event that was used in a capture can be recorded again afterwards.
     driver("cuEventRecord", event, origin)
     driver("cuEventSynchronize", event)
     assert driver.result("cuEventQuery", event) == SUCCESS
+    with driver.capture(origin) as unjoined:
+        forked()
+    assert unjoined.ended == "CUDA_ERROR_STREAM_CAPTURE_UNJOINED"
 
 
-@pytest.mark.parametrize(
-    ("wait", "said", "ended"),
-    [(WAIT_DEFAULT, ISOLATION, INVALIDATED), (WAIT_EXTERNAL, SUCCESS, SUCCESS)],
-    ids=["default", "external"],
-)
-def test_a_wait_for_an_uncaptured_stream_spoils_the_capture_unless_it_is_an_external_one(
-    driver: Driver,
-    event: int,
-    new_stream: Callable[..., int],
-    capture: Capturing,
-    wait: int,
-    said: str,
-    ended: str,
-) -> None:
-    origin, uncaptured = new_stream(), new_stream()
-    with capture(origin) as outcome:
-        assert driver.result("cuEventRecord", event, uncaptured) == SUCCESS
-        assert driver.result("cuStreamWaitEvent", origin, event, wait) == said
-    assert outcome.ended == ended
-
-
-def test_a_record_on_the_legacy_stream_beside_a_capture_of_a_non_blocking_stream_is_legal(
-    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
-) -> None:
-    with capture(new_stream()) as outcome:
-        assert driver.result("cuEventRecord", event, LEGACY) == SUCCESS
-    assert outcome.ended == SUCCESS
-
-
-@pytest.mark.parametrize(
-    "call", ["cuEventQuery", "cuEventSynchronize", "cuStreamSynchronize", "cuCtxSynchronize"]
-)
-def test_a_query_or_a_host_wait_in_global_capture_mode_spoils_the_capture(
-    driver: Driver,
-    event: int,
-    new_stream: Callable[..., int],
-    capture: Capturing,
-    call: str,
-) -> None:
-    origin, other = new_stream(), new_stream()
-    driver("cuEventRecord", event, other)
-    driver.synchronize()
-    arguments = {
-        "cuEventQuery": (event,),
-        "cuEventSynchronize": (event,),
-        "cuStreamSynchronize": (other,),
-    }
-    with capture(origin) as outcome:
-        said = driver.result(call, *arguments.get(call, ()))
-    if call == "cuEventQuery":
-        assert (said, outcome.ended) == (UNSUPPORTED, INVALIDATED)
-    else:
-        assert (said, outcome.ended) != (SUCCESS, SUCCESS), "the capture survived a host wait"
-
-
-def test_an_event_query_in_global_capture_mode_is_fine_with_the_thread_in_relaxed_mode(
-    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
-) -> None:
-    driver("cuEventRecord", event, LEGACY)
-    driver.synchronize()
-    with capture(new_stream()) as outcome:
-        mode = INT(CAPTURE_RELAXED)
-        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
-        said = driver.result("cuEventQuery", event)
-        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
-    assert (said, outcome.ended) == (SUCCESS, SUCCESS)
-
-
-@pytest.mark.parametrize("mode", [CAPTURE_GLOBAL, CAPTURE_RELAXED])
-def test_pointer_attributes_and_is_capturing_are_always_safe(
-    driver: Driver,
-    new_stream: Callable[..., int],
-    words: Callable[..., int],
-    capture: Capturing,
-    mode: int,
-) -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_pointer_attributes_and_is_capturing_are_always_safe(driver, new_stream, words, mode):
     origin, other, address = new_stream(), new_stream(), words(16)
-    with capture(origin, mode) as outcome:
+    with driver.capture(origin, mode) as capture:
         kind = INT()
         assert driver.result("cuPointerGetAttribute", ctypes.byref(kind), 2, address) == SUCCESS
         assert is_capturing(driver, origin) == (SUCCESS, 1)
         assert is_capturing(driver, other) == (SUCCESS, 0)
-    assert outcome.ended == SUCCESS
-
-
-@pytest.mark.parametrize("call", ["cuStreamGetFlags", "cuStreamGetCtx", "cuStreamGetId"])
-def test_a_stream_beside_a_capture_tells_its_flags_its_context_and_its_number(
-    driver: Driver, new_stream: Callable[..., int], capture: Capturing, call: str
-) -> None:
-    with capture(new_stream()) as outcome:
-        said = driver.result(call, new_stream(), ctypes.byref(ctypes.c_uint64()))
-    assert (said, outcome.ended) == (SUCCESS, SUCCESS)
-
-
-def test_a_captured_stream_tells_its_context(
-    driver: Driver, new_stream: Callable[..., int], capture: Capturing
-) -> None:
-    origin = new_stream()
-    with capture(origin) as outcome:
-        said = driver.result("cuStreamGetCtx", origin, ctypes.byref(ctypes.c_uint64()))
-    assert (said, outcome.ended) == (SUCCESS, SUCCESS)
-
-
-@pytest.mark.parametrize("thread", [CAPTURE_GLOBAL, CAPTURE_RELAXED])
-@pytest.mark.parametrize("mode", [CAPTURE_GLOBAL, CAPTURE_RELAXED])
-@pytest.mark.parametrize("call", ["cuStreamGetFlags", "cuStreamGetId"])
-def test_asking_a_captured_stream_for_its_flags_or_its_number_spoils_the_capture(
-    driver: Driver,
-    new_stream: Callable[..., int],
-    capture: Capturing,
-    call: str,
-    mode: int,
-    thread: int,
-) -> None:
-    origin, threads = new_stream(), INT(thread)
-    with capture(origin, mode) as outcome:
-        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(threads))
-        said = driver.result(call, origin, ctypes.byref(ctypes.c_uint64()))
-        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(threads))
-    assert (said, outcome.ended) == (UNSUPPORTED, INVALIDATED)
+    assert capture.ended == SUCCESS
 
 
 def test_a_graph_waits_for_the_latest_record_of_its_external_event_whenever_it_runs(
-    driver: Driver, event: int, new_stream: Callable[..., int]
-) -> None:
+    driver, event, new_stream
+):
     origin, outside = new_stream(), new_stream()
-    for stream in (origin, outside):
-        driver.spin(stream, 0.01)
+    driver.spin(outside, 0.01)
     driver.synchronize()
-    made = ctypes.c_void_p()
-    driver("cuStreamBeginCapture_v2", origin, CAPTURE_GLOBAL)
-    driver("cuEventRecord", event, outside)
-    driver("cuStreamWaitEvent", origin, event, WAIT_EXTERNAL)
-    driver.spin(origin, 0.01)
-    driver("cuStreamEndCapture", origin, ctypes.byref(made))
-    graph = driver.get("cuGraphInstantiateWithFlags", made.value, 0)
-    driver("cuGraphLaunch", graph, origin)
+    with driver.capture(origin, keep=True) as capture:
+        driver("cuEventRecord", event, outside)
+        driver("cuStreamWaitEvent", origin, event, WAIT_EXTERNAL)
+        driver.spin(origin, 0.01)
+    driver("cuGraphLaunch", capture.graph, origin)
     driver("cuStreamSynchronize", origin)
     driver.spin(outside, 100.0)
-    driver("cuGraphLaunch", graph, origin)
+    driver("cuGraphLaunch", capture.graph, origin)
     assert not driver.is_pending(origin), "nothing was recorded since"
     driver("cuEventRecord", event, outside)
-    driver("cuGraphLaunch", graph, origin)
+    driver("cuGraphLaunch", capture.graph, origin)
     assert driver.is_pending(origin)
     driver.synchronize()
-    driver("cuGraphExecDestroy", graph)
-    driver("cuGraphDestroy", made.value)
+    driver("cuGraphExecDestroy", capture.graph)
 
 
-@pytest.mark.parametrize("mode", [CAPTURE_GLOBAL, CAPTURE_RELAXED])
-@pytest.mark.parametrize("flags", [BLOCKING, NON_BLOCKING])
-def test_a_host_wait_for_the_context_spoils_a_capture_in_every_mode_of_the_thread(
-    driver: Driver, new_stream: Callable[..., int], capture: Capturing, mode: int, flags: int
-) -> None:
-    with capture(new_stream(flags), mode) as outcome:
-        before = INT(CAPTURE_RELAXED)
-        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(before))
-        assert driver.result("cuCtxSynchronize") == UNSUPPORTED
-        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(before))
-    assert outcome.ended == INVALIDATED
-
-
-@pytest.mark.parametrize("relaxed", [False, True])
-def test_a_host_wait_for_another_context_spares_a_capture(
-    driver: Driver, new_stream: Callable[..., int], capture: Capturing, relaxed: bool
-) -> None:
-    made = ctypes.c_void_p()
-    driver("cuCtxCreate_v2", ctypes.byref(made), 0, driver.get("cuDeviceGet", 0, kind=INT))
+@pytest.mark.parametrize("thread", MODES)
+def test_a_host_wait_for_another_context_spares_a_capture(driver, new_stream, thread):
+    context = driver.get("cuCtxCreate_v2", 0, driver.device)
     driver.get("cuCtxPopCurrent_v2")
-    context = int(made.value or 0)
     try:
-        with capture(new_stream()) as outcome, driver.context(context):
-            before = INT(CAPTURE_RELAXED if relaxed else CAPTURE_GLOBAL)
-            driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(before))
-            said = driver.result("cuCtxSynchronize")
-            driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(before))
+        with driver.capture(new_stream()) as capture:
+            with driver.context(context), driver.thread_mode(thread):
+                said = driver.result("cuCtxSynchronize")
     finally:
         driver.forget(context)
         driver("cuCtxDestroy_v2", context)
-    assert (said, outcome.ended) == (SUCCESS, SUCCESS)
+    assert (said, capture.ended) == FINE
 
 
 def test_the_legacy_stream_beside_a_captured_blocking_one_answers_by_an_error_that_spoils_nothing(
-    driver: Driver, new_stream: Callable[..., int], capture: Capturing
-) -> None:
+    driver, new_stream
+):
     other = new_stream()
-    with capture(new_stream(BLOCKING)) as outcome:
+    with driver.capture(new_stream(BLOCKING)) as capture:
         assert is_capturing(driver, LEGACY)[0] == IMPLICIT
         assert is_capturing(driver, other) == (SUCCESS, 0)
         assert is_capturing(driver, PER_THREAD) == (SUCCESS, 0)
-    assert outcome.ended == SUCCESS
+    assert capture.ended == SUCCESS
 
 
-def test_a_record_on_the_legacy_stream_beside_a_captured_blocking_one_spoils_the_capture(
-    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
-) -> None:
-    with capture(new_stream(BLOCKING)) as outcome:
-        assert driver.result("cuEventRecord", event, LEGACY) == IMPLICIT
-    assert outcome.ended == INVALIDATED
-
-
-def test_work_that_is_captured_cannot_fork_to_the_legacy_stream(
-    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
-) -> None:
-    origin = new_stream()
-    with capture(origin) as outcome:
-        driver("cuEventRecord", event, origin)
-        assert driver.result("cuStreamWaitEvent", LEGACY, event, WAIT_DEFAULT) == IMPLICIT
-    assert outcome.ended == INVALIDATED
-
-
-def test_two_captures_that_are_joined_are_both_spoiled(
-    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
-) -> None:
+def test_two_captures_that_are_joined_are_both_spoiled(driver, event, new_stream):
     one, other = new_stream(), new_stream()
-    with capture(one, CAPTURE_RELAXED) as first, capture(other, CAPTURE_RELAXED) as second:
-        driver("cuEventRecord", event, one)
-        assert driver.result("cuStreamWaitEvent", other, event, WAIT_DEFAULT) == MERGE
+    with driver.capture(one, CAPTURE_RELAXED) as first:
+        with driver.capture(other, CAPTURE_RELAXED) as second:
+            driver("cuEventRecord", event, one)
+            said = driver.result("cuStreamWaitEvent", other, event, WAIT_DEFAULT)
+    assert said == "CUDA_ERROR_STREAM_CAPTURE_MERGE"
     assert (first.ended, second.ended) == (INVALIDATED, INVALIDATED)
 
 
-def test_each_capture_has_a_number_which_its_forks_share(
-    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
-) -> None:
+def test_each_capture_has_a_number_which_its_forks_share(driver, event, new_stream):
     one, fork, other = new_stream(), new_stream(), new_stream()
 
     def number(stream: int) -> tuple[int, int]:
@@ -341,7 +234,7 @@ def test_each_capture_has_a_number_which_its_forks_share(
         driver("cuStreamGetCaptureInfo_v2", stream, *addresses)
         return status.value, made.value
 
-    with capture(one, CAPTURE_RELAXED), capture(other, CAPTURE_RELAXED):
+    with driver.capture(one, CAPTURE_RELAXED), driver.capture(other, CAPTURE_RELAXED):
         driver("cuEventRecord", event, one)
         driver("cuStreamWaitEvent", fork, event, WAIT_DEFAULT)
         assert number(one) == number(fork)
@@ -350,54 +243,29 @@ def test_each_capture_has_a_number_which_its_forks_share(
         driver("cuStreamWaitEvent", one, event, WAIT_DEFAULT)
 
 
-def test_an_event_is_made_and_recorded_outside_while_a_stream_is_captured(
-    driver: Driver, new_stream: Callable[..., int], capture: Capturing
-) -> None:
+def test_an_event_is_made_and_recorded_outside_while_a_stream_is_captured(driver, new_stream):
     outside = new_stream()
-    with capture(new_stream()) as outcome:
+    with driver.capture(new_stream()) as capture:
         made = driver.event()
         driver("cuEventRecord", made, outside)
-    assert outcome.ended == SUCCESS
+    assert capture.ended == SUCCESS
     driver("cuEventDestroy_v2", made)
 
 
-@pytest.mark.parametrize("relaxed", [False, True])
-def test_the_host_waits_for_another_stream_in_relaxed_mode_without_spoiling_a_capture(
-    driver: Driver, new_stream: Callable[..., int], capture: Capturing, relaxed: bool
-) -> None:
-    other = new_stream()
-    with capture(new_stream()) as outcome:
-        before = INT(CAPTURE_RELAXED if relaxed else CAPTURE_GLOBAL)
-        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(before))
-        result = driver.result("cuStreamSynchronize", other)
-        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(before))
-    assert result == (SUCCESS if relaxed else UNSUPPORTED)
-    assert outcome.ended == (SUCCESS if relaxed else INVALIDATED)
-
-
 @pytest.mark.parametrize("call", ["cuMemAllocAsync", "cuMemFreeAsync"])
-@pytest.mark.parametrize("is_relaxed", [True, False])
+@pytest.mark.parametrize("thread", MODES)
 @pytest.mark.parametrize("beside", [LEGACY, PER_THREAD, None])
 def test_stream_ordered_memory_spoils_a_capture_of_another_stream_but_in_the_relaxed_mode(
-    driver: Driver,
-    new_stream: Callable[..., int],
-    capture: Capturing,
-    beside: int | None,
-    is_relaxed: bool,
-    call: str,
-) -> None:
+    driver, new_stream, beside, thread, call
+):
     stream = ctypes.c_void_p(new_stream() if beside is None else beside)
     block, size = ctypes.c_uint64(), ctypes.c_size_t(64)
     driver("cuMemAllocAsync", ctypes.byref(block), size, stream)
-    freed = block.value
+    freed = ctypes.c_uint64(block.value)
     driver.synchronize()
-    with capture(new_stream()) as outcome:
-        mode = ctypes.c_uint(CAPTURE_RELAXED if is_relaxed else CAPTURE_GLOBAL)
-        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    with driver.capture(new_stream()) as capture, driver.thread_mode(thread):
         if call == "cuMemAllocAsync":
-            result = driver.result(call, ctypes.byref(block), size, stream)
+            said = driver.result(call, ctypes.byref(block), size, stream)
         else:
-            result = driver.result(call, ctypes.c_uint64(freed), stream)
-        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
-    wanted = (SUCCESS, SUCCESS) if is_relaxed else (UNSUPPORTED, INVALIDATED)
-    assert (result, outcome.ended) == wanted
+            said = driver.result(call, freed, stream)
+    assert (said, capture.ended) == (FINE if thread == CAPTURE_RELAXED else UNSUPPORTED)

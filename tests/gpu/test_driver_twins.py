@@ -9,7 +9,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 
@@ -19,6 +19,7 @@ from .driver import ADDRESS, BLOCKING, INT, LEGACY, NON_BLOCKING, PER_THREAD, Dr
 
 COUNT = 1024
 SPIN_MS = 5.0
+ROUNDS = 50
 
 # cuPointerGetAttribute's numbers
 CONTEXT, MEMORY_TYPE, IS_MANAGED, DEVICE_ORDINAL = 1, 2, 8, 9
@@ -47,26 +48,29 @@ class Ordered:
 
 
 @pytest.fixture
-def ordered(driver: Driver, words: Callable[..., int]) -> Ordered:
-    found = Ordered(driver, words)
-    found.is_right(LEGACY, LEGACY)  # everything loaded before anything is timed
-    return found
+def stream_of(new_stream):
+    """A stream of each kind."""
+    return lambda kind: {
+        "legacy": lambda: LEGACY,
+        "per-thread": lambda: PER_THREAD,
+        "blocking": lambda: new_stream(BLOCKING),
+        "non-blocking": lambda: new_stream(NON_BLOCKING),
+    }[kind]()
 
 
 @pytest.fixture
-def event(driver: Driver) -> Any:
-    made = driver.event()
-    yield made
-    driver.synchronize()
-    driver("cuEventDestroy_v2", made)
+def ordered(driver, words):
+    found = Ordered(driver, words)
+    found.is_right(LEGACY, LEGACY)  # everything loaded before anything is timed
+    return found
 
 
 # events
 
 
 def test_an_event_may_be_re_recorded_as_soon_as_the_wait_on_it_is_queued(
-    driver: Driver, ordered: Ordered, event: int, new_stream: Any
-) -> None:
+    driver, ordered, event, new_stream
+):
     producer, consumer, idle = new_stream(), new_stream(), new_stream()
 
     def edge() -> None:
@@ -79,8 +83,8 @@ def test_an_event_may_be_re_recorded_as_soon_as_the_wait_on_it_is_queued(
 
 
 def test_one_event_used_for_a_thousand_edges_in_a_row_never_orders_wrongly(
-    driver: Driver, ordered: Ordered, event: int, new_stream: Any
-) -> None:
+    driver, ordered, event, new_stream
+):
     streams = [new_stream() for _ in range(8)]
     producer, consumer = new_stream(), new_stream()
 
@@ -97,9 +101,7 @@ def test_one_event_used_for_a_thousand_edges_in_a_row_never_orders_wrongly(
     assert all(ordered.is_right(producer, consumer, edge) for _ in range(10))
 
 
-def test_a_record_in_one_context_is_waited_for_by_a_stream_of_another(
-    driver: Driver, event: int
-) -> None:
+def test_a_record_in_one_context_is_waited_for_by_a_stream_of_another(driver, event):
     other = driver.get("cuCtxCreate_v2", 0, driver.device)
     driver.get("cuCtxPopCurrent_v2")
     try:
@@ -126,8 +128,8 @@ def test_a_record_in_one_context_is_waited_for_by_a_stream_of_another(
 
 
 def test_a_thread_with_no_current_context_orders_streams_under_a_pushed_one_and_has_none_afterwards(
-    driver: Driver, event: int, new_stream: Any
-) -> None:
+    driver, event, new_stream
+):
     producer, consumer = new_stream(), new_stream()
     driver.spin(producer, 100.0)
 
@@ -145,73 +147,74 @@ def test_a_thread_with_no_current_context_orders_streams_under_a_pushed_one_and_
 # the default streams
 
 
-def test_the_legacy_stream_waits_for_blocking_streams_and_they_for_it(
-    ordered: Ordered, new_stream: Any
-) -> None:
-    blocking = new_stream(BLOCKING)
-    assert ordered.is_right(blocking, LEGACY)
-    assert ordered.is_right(LEGACY, blocking)
+class On(NamedTuple):
+    """The streams of a row: one that writes, one that reads, and an idle one."""
+
+    driver: Driver
+    event: int
+    producer: int
+    consumer: int
+    idle: int
+
+    def record(self, stream: int) -> None:
+        self.driver("cuEventRecord", self.event, stream)
+
+    def wait(self, stream: int) -> None:
+        self.driver("cuStreamWaitEvent", stream, self.event, 0)
+
+    def by(self, recorded: int) -> None:
+        """An event on a stream, which the reader waits for."""
+        self.record(recorded)
+        self.wait(self.consumer)
 
 
-def test_the_legacy_stream_does_not_wait_for_non_blocking_streams_nor_they_for_it(
-    ordered: Ordered, new_stream: Any
-) -> None:
-    non_blocking = new_stream(NON_BLOCKING)
-    assert not ordered.is_right(non_blocking, LEGACY)
-    assert not ordered.is_right(LEGACY, non_blocking)
+EDGES: dict[str, Callable[[On], object]] = {
+    "nothing": lambda on: None,
+    "event on legacy": lambda on: on.by(LEGACY),
+    "event on idle": lambda on: on.by(on.idle),
+    "legacy recorded": lambda on: on.record(LEGACY),
+    # The legacy stream's own record stands for what blocking streams do, too.
+    "legacy waits for itself": lambda on: (on.record(LEGACY), on.wait(LEGACY)),
+    "legacy waits for writer": lambda on: (on.record(on.producer), on.wait(LEGACY)),
+    "host waits for idle": lambda on: on.driver("cuStreamSynchronize", on.idle),
+    "host waits for legacy": lambda on: on.driver("cuStreamSynchronize", LEGACY),
+}
 
 
-def test_an_event_on_the_legacy_stream_completes_after_work_queued_before_on_blocking_streams(
-    driver: Driver, ordered: Ordered, event: int, new_stream: Any
-) -> None:
-    blocking, consumer = new_stream(BLOCKING), new_stream(NON_BLOCKING)
-
-    def edge() -> None:
-        driver("cuEventRecord", event, LEGACY)
-        driver("cuStreamWaitEvent", consumer, event, 0)
-
-    assert ordered.is_right(blocking, consumer, edge)
-    assert not ordered.is_right(new_stream(NON_BLOCKING), consumer, edge)
-
-
-def test_a_host_that_waits_for_an_idle_blocking_stream_does_not_wait_for_the_legacy_stream(
-    driver: Driver, ordered: Ordered, new_stream: Any
-) -> None:
-    blocking, consumer = new_stream(BLOCKING), new_stream(NON_BLOCKING)
-    assert not ordered.is_right(LEGACY, consumer, lambda: driver("cuStreamSynchronize", blocking))
-    assert ordered.is_right(blocking, consumer, lambda: driver("cuStreamSynchronize", LEGACY))
-
-
-def test_a_record_on_the_legacy_stream_orders_two_blocking_streams(
-    driver: Driver, ordered: Ordered, event: int, new_stream: Any
-) -> None:
-    producer, consumer = new_stream(BLOCKING), new_stream(BLOCKING)
-
-    def edge() -> None:
-        driver("cuEventRecord", event, LEGACY)
-
-    assert all(ordered.is_right(producer, consumer, edge) for _ in range(50))
-    assert not ordered.is_right(producer, consumer)
-
-
-@pytest.mark.parametrize("kind", [BLOCKING, NON_BLOCKING], ids=["blocking", "non-blocking"])
-def test_a_blocking_stream_follows_what_the_legacy_stream_has_waited_for(
-    driver: Driver, ordered: Ordered, event: int, new_stream: Any, kind: int
-) -> None:
-    producer, consumer = new_stream(kind), new_stream(BLOCKING)
-
-    def edge() -> None:
-        # The legacy stream's own record stands for what blocking streams do, too.
-        driver("cuEventRecord", event, LEGACY if kind == BLOCKING else producer)
-        driver("cuStreamWaitEvent", LEGACY, event, 0)
-
-    assert all(ordered.is_right(producer, consumer, edge) for _ in range(50))
-    assert not ordered.is_right(producer, consumer)
+# Who writes, who reads, what is between the two, and the idle stream: right or not?
+@pytest.mark.parametrize(
+    ("writes", "reads", "edge", "idle", "is_right"),
+    [
+        ("blocking", "legacy", "nothing", "", True),
+        ("legacy", "blocking", "nothing", "", True),
+        ("non-blocking", "legacy", "nothing", "", False),
+        ("legacy", "non-blocking", "nothing", "", False),
+        ("blocking", "non-blocking", "event on legacy", "", True),
+        ("non-blocking", "non-blocking", "event on legacy", "", False),
+        ("legacy", "non-blocking", "host waits for idle", "blocking", False),
+        ("blocking", "non-blocking", "host waits for legacy", "", True),
+        ("blocking", "blocking", "nothing", "", False),
+        ("blocking", "blocking", "legacy recorded", "", True),
+        ("blocking", "blocking", "legacy waits for itself", "", True),
+        ("non-blocking", "blocking", "legacy waits for writer", "", True),
+        ("non-blocking", "blocking", "nothing", "", False),
+        ("legacy", "non-blocking", "event on idle", "blocking", True),
+        ("legacy", "non-blocking", "event on idle", "per-thread", True),
+        ("legacy", "non-blocking", "event on idle", "non-blocking", False),
+    ],
+)
+def test_the_legacy_stream_orders_blocking_streams_and_no_others(
+    driver, ordered, event, stream_of, writes, reads, edge, idle, is_right
+):
+    on = On(driver, event, stream_of(writes), stream_of(reads), stream_of(idle) if idle else 0)
+    runs = ROUNDS if is_right else 1
+    for _ in range(runs):
+        assert ordered.is_right(on.producer, on.consumer, lambda: EDGES[edge](on)) == is_right
 
 
 def test_an_event_on_the_legacy_stream_completes_after_another_threads_per_thread_stream(
-    driver: Driver, event: int, new_stream: Any
-) -> None:
+    driver, event, new_stream
+):
     consumer = new_stream(NON_BLOCKING)
     queued, done = threading.Event(), threading.Event()
 
@@ -231,9 +234,7 @@ def test_an_event_on_the_legacy_stream_completes_after_another_threads_per_threa
     thread.join()
 
 
-def test_a_record_on_the_legacy_stream_orders_the_per_thread_streams_of_two_threads(
-    driver: Driver, event: int
-) -> None:
+def test_a_record_on_the_legacy_stream_orders_the_per_thread_streams_of_two_threads(driver, event):
     """What the end of a hand-over between two threads' own streams rests on, called by a third."""
 
     def is_waited_for(recorded: bool) -> bool:
@@ -269,14 +270,9 @@ def test_a_record_on_the_legacy_stream_orders_the_per_thread_streams_of_two_thre
 @pytest.mark.parametrize("call", ["cuStreamSynchronize", "cuStreamQuery"])
 @pytest.mark.parametrize("kind", ["per-thread", "blocking", "non-blocking"])
 def test_the_host_waits_with_the_idle_legacy_stream_for_the_blocking_ones(
-    driver: Driver, new_stream: Any, kind: str, call: str
-) -> None:
-    make = {
-        "per-thread": lambda: PER_THREAD,
-        "blocking": lambda: new_stream(BLOCKING),
-        "non-blocking": lambda: new_stream(NON_BLOCKING),
-    }
-    busy = make[kind]()
+    driver, stream_of, kind, call
+):
+    busy = stream_of(kind)
     driver.synchronize()
     driver.spin(busy, 100.0)
     began = time.perf_counter()
@@ -289,34 +285,14 @@ def test_the_host_waits_with_the_idle_legacy_stream_for_the_blocking_ones(
     assert waits == (kind != "non-blocking")
 
 
-@pytest.mark.parametrize("kind", ["per-thread", "blocking"])
-def test_an_event_on_an_idle_blocking_stream_follows_work_queued_before_on_the_legacy_stream(
-    driver: Driver, ordered: Ordered, event: int, new_stream: Any, kind: str
-) -> None:
-    consumer = new_stream(NON_BLOCKING)
-    beside = PER_THREAD if kind == "per-thread" else new_stream(BLOCKING)
-
-    def edge(stream: int = beside) -> None:
-        driver("cuEventRecord", event, stream)
-        driver("cuStreamWaitEvent", consumer, event, 0)
-
-    assert all(ordered.is_right(LEGACY, consumer, edge) for _ in range(100))
-    other = new_stream(NON_BLOCKING)
-    assert not ordered.is_right(LEGACY, consumer, lambda: edge(other))
-
-
-def test_a_stream_tells_its_context_and_whether_it_is_blocking(
-    driver: Driver, new_stream: Any
-) -> None:
+def test_a_stream_tells_its_context_and_whether_it_is_blocking(driver, new_stream):
     for flags in (BLOCKING, NON_BLOCKING):
         stream = new_stream(flags)
         assert driver.get_of("cuStreamGetFlags", stream, kind=ctypes.c_uint) == flags
         assert driver.get_of("cuStreamGetCtx", stream) == driver.primary
 
 
-def test_a_later_stream_may_have_a_destroyed_ones_handle_but_never_its_number(
-    driver: Driver,
-) -> None:
+def test_a_later_stream_may_have_a_destroyed_ones_handle_but_never_its_number(driver):
     for flags in (BLOCKING, NON_BLOCKING):
         passed_on, kept = 0, []
         for tries in range(500):
@@ -337,7 +313,7 @@ def test_a_later_stream_may_have_a_destroyed_ones_handle_but_never_its_number(
     driver.synchronize()
 
 
-def test_the_per_thread_streams_of_two_threads_are_two_streams(driver: Driver) -> None:
+def test_the_per_thread_streams_of_two_threads_are_two_streams(driver):
     driver.spin(PER_THREAD, 100.0)
     assert driver.is_pending(PER_THREAD)
 
@@ -367,9 +343,7 @@ def attributes(driver: Driver, address: int) -> tuple[str, int, int, int]:
     return result, kind.value, managed.value, ordinal.value
 
 
-def test_pointer_attributes_tell_device_pinned_managed_and_unknown_memory_apart(
-    driver: Driver, words: Callable[..., int]
-) -> None:
+def test_pointer_attributes_tell_device_pinned_managed_and_unknown_memory_apart(driver, words):
     device = words(COUNT)
     managed = driver.get("cuMemAllocManaged", 4 * COUNT, 1, kind=ADDRESS)
     pinned = driver.get("cuMemHostAlloc", 4 * COUNT, 0)

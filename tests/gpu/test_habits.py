@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from . import libraries, streams
 from .streams import WORDS, handle_of
 
 
-def test_cupys_dict_names_the_current_stream_which_its_arrays_do_not_keep(cupy: Any) -> None:
+def test_cupys_dict_names_the_current_stream_which_its_arrays_do_not_keep(cupy):
     array = cupy.ones(4, dtype="float32")
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
@@ -29,7 +28,7 @@ def test_cupys_dict_names_the_current_stream_which_its_arrays_do_not_keep(cupy: 
     assert gone() is None
 
 
-def test_cupys_current_stream_is_to_be_had_without_python(cupy: Any) -> None:
+def test_cupys_current_stream_is_to_be_had_without_python(cupy):
     from cupy_backends.cuda import stream as backend
 
     capsule = backend.__pyx_capi__["get_stream_ptr"]
@@ -37,7 +36,7 @@ def test_cupys_current_stream_is_to_be_had_without_python(cupy: Any) -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_numbas_default_stream_is_named_0_or_not_at_all(driver: Any, named: bool) -> None:
+def test_numbas_default_stream_is_named_0_or_not_at_all(driver, named):
     cuda = pytest.importorskip("numba.cuda")
     default = cuda.default_stream()
     arguments = {"stream": default} if named else {}
@@ -53,7 +52,7 @@ def test_numbas_default_stream_is_named_0_or_not_at_all(driver: Any, named: bool
     assert (seen == value).all()
 
 
-def test_numbas_arrays_have_the_object_of_their_stream(driver: Any) -> None:
+def test_numbas_arrays_have_the_object_of_their_stream(driver):
     cuda = pytest.importorskip("numba.cuda")
     stream = cuda.stream()
     array = cuda.device_array(4, "float32", stream=stream)
@@ -65,7 +64,7 @@ def test_numbas_arrays_have_the_object_of_their_stream(driver: Any) -> None:
     view.release()
 
 
-def test_pytorchs_dict_says_nothing_of_its_streams(torch: Any) -> None:
+def test_pytorchs_dict_says_nothing_of_its_streams(torch):
     x = torch.ones(4, device="cuda")
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
@@ -75,7 +74,7 @@ def test_pytorchs_dict_says_nothing_of_its_streams(torch: Any) -> None:
         assert from_cai(x).stream == side.cuda_stream
 
 
-def test_pytorchs_pools_are_a_round_of_streams_that_never_die(torch: Any) -> None:
+def test_pytorchs_pools_are_a_round_of_streams_that_never_die(torch):
     x = torch.ones(4, device="cuda")
     least, greatest = torch.cuda.Stream.priority_range()
     for priority in range(greatest, least + 1):
@@ -88,7 +87,7 @@ def test_pytorchs_pools_are_a_round_of_streams_that_never_die(torch: Any) -> Non
         del view
 
 
-def test_jax_asks_for_streams_that_it_keeps(cupy: Any) -> None:
+def test_jax_asks_for_streams_that_it_keeps(cupy):
     jax = libraries.gpu_jax()
     device = jax.devices("gpu")[0]
     handles = [device.get_stream_for_external_ready_events() for _ in range(8)]
@@ -100,10 +99,7 @@ def test_jax_asks_for_streams_that_it_keeps(cupy: Any) -> None:
     assert device.get_stream_for_external_ready_events() in handles
 
 
-@pytest.mark.parametrize("reader", ["torch"])
-def test_torch_takes_no_notice_of_a_dicts_stream_so_it_is_made_to_wait(
-    reader: str, torch: Any, cupy: Any
-) -> None:
+def test_torch_takes_no_notice_of_a_dicts_stream_so_it_is_made_to_wait(torch, cupy):
     theirs, mine = cupy.cuda.Stream(non_blocking=True), torch.cuda.Stream()
     with theirs:
         array = cupy.zeros(WORDS, dtype="float32")
@@ -118,13 +114,13 @@ def test_torch_takes_no_notice_of_a_dicts_stream_so_it_is_made_to_wait(
         assert bool((seen == value).all())
 
 
-def test_stream_objects_of_cupy_and_numba_have_no_way_to_be_closed(cupy: Any) -> None:
+def test_stream_objects_of_cupy_and_numba_have_no_way_to_be_closed(cupy):
     cuda = pytest.importorskip("numba.cuda")
     for stream in (cupy.cuda.Stream(non_blocking=True), cuda.stream()):
         assert not any(hasattr(stream, name) for name in ("close", "destroy"))
 
 
-def test_a_broadcast_array_of_numba_is_no_contiguous_one_whatever_its_dict_says(cupy: Any) -> None:
+def test_a_broadcast_array_of_numba_is_no_contiguous_one_whatever_its_dict_says(cupy):
     cuda = pytest.importorskip("numba.cuda")
     wide = cupy.broadcast_to(cupy.arange(3, dtype="float32"), (2, 3))
     array = cuda.as_cuda_array(wide)

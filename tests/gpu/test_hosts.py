@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +16,7 @@ LARGE = 1 << 24
 
 @pytest.mark.parametrize("to", ["torch", "cupy", "numba", "jax", "tvm_ffi", "cai"])
 @pytest.mark.parametrize("count", [1, 1000, LARGE])
-def test_a_copy_of_numpys_array_has_its_values_and_none_of_its_later_ones(
-    to: str, count: int, driver: Any
-) -> None:
+def test_a_copy_of_numpys_array_has_its_values_and_none_of_its_later_ones(to, count, driver):
     if to != "cai":
         pytest.importorskip("numba.cuda" if to == "numba" else to)
     x = np.arange(count, dtype="float32")
@@ -30,9 +27,7 @@ def test_a_copy_of_numpys_array_has_its_values_and_none_of_its_later_ones(
 
 
 @pytest.mark.parametrize("count", [1000, LARGE])
-def test_a_copy_is_made_after_what_is_pending_on_the_stream(
-    count: int, driver: Any, cupy: Any
-) -> None:
+def test_a_copy_is_made_after_what_is_pending_on_the_stream(count, driver, cupy):
     """The memory may be that of an array that was freed in order on the same stream."""
     mine = cupy.cuda.Stream(non_blocking=True)
     values = streams.fresh_values()
@@ -48,7 +43,7 @@ def test_a_copy_is_made_after_what_is_pending_on_the_stream(
 
 
 @pytest.mark.alone
-def test_the_host_does_not_wait_for_a_small_copy(driver: Any, cupy: Any) -> None:
+def test_the_host_does_not_wait_for_a_small_copy(driver, cupy):
     """Up to 64 KB the driver stages pageable memory and returns; beyond that it may wait."""
     mine = cupy.cuda.Stream(non_blocking=True)
     convert(np.ones(16, dtype="float32"), "cupy", copy=True, stream=mine)
@@ -64,9 +59,7 @@ def test_the_host_does_not_wait_for_a_small_copy(driver: Any, cupy: Any) -> None
 
 
 @pytest.mark.parametrize("to", ["torch", "jax", "tvm_ffi"])
-def test_numpys_array_is_shared_with_a_library_that_has_arrays_on_the_host(
-    to: str, driver: Any
-) -> None:
+def test_numpys_array_is_shared_with_a_library_that_has_arrays_on_the_host(to, driver):
     pytest.importorskip(to)
     x = np.arange(64, dtype="float32")  # aligned as JAX wants it, or JAX copies
     for made in (convert(x, to), convert([x], to)[0]):
@@ -76,7 +69,7 @@ def test_numpys_array_is_shared_with_a_library_that_has_arrays_on_the_host(
         assert convert(made, "numpy")[0] == 5.0
 
 
-def test_a_batch_goes_to_the_gpu_as_a_whole_if_copies_are_asked_for(driver: Any) -> None:
+def test_a_batch_goes_to_the_gpu_as_a_whole_if_copies_are_asked_for(driver):
     torch = pytest.importorskip("torch")
     cupy = pytest.importorskip("cupy")
     batch = {"image": torch.ones(4, device="cuda"), "label": np.arange(3.0), "name": ["a"]}
@@ -89,7 +82,7 @@ def test_a_batch_goes_to_the_gpu_as_a_whole_if_copies_are_asked_for(driver: Any)
     assert made["name"] == ["a"]
 
 
-def test_jaxs_array_on_the_host_is_not_handed_to_a_library_that_writes(driver: Any) -> None:
+def test_jaxs_array_on_the_host_is_not_handed_to_a_library_that_writes(driver):
     jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
     x = jax.device_put(np.arange(4.0, dtype="float32"), jax.devices("cpu")[0])
     with pytest.raises(BufferError, match="readonly: got read-only memory"):
@@ -102,7 +95,7 @@ def test_jaxs_array_on_the_host_is_not_handed_to_a_library_that_writes(driver: A
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool", "complex64"])
-def test_torchs_tensor_on_the_host_goes_to_the_gpu(dtype: str, driver: Any) -> None:
+def test_torchs_tensor_on_the_host_goes_to_the_gpu(dtype, driver):
     torch = pytest.importorskip("torch")
     x = torch.arange(6).reshape(2, 3).to(getattr(torch, dtype))
     for one in (x, x.T, x[:, ::2]):
@@ -114,9 +107,7 @@ def test_torchs_tensor_on_the_host_goes_to_the_gpu(dtype: str, driver: Any) -> N
         assert torch.equal(on_gpu.cpu(), one)
 
 
-def test_torchs_pinned_tensor_is_shared_with_libraries_that_have_arrays_on_the_host(
-    driver: Any,
-) -> None:
+def test_torchs_pinned_tensor_is_shared_with_libraries_that_have_arrays_on_the_host(driver):
     torch = pytest.importorskip("torch")
     x = torch.arange(64, dtype=torch.float32).pin_memory()
     for to in ("numpy", "jax", "tvm_ffi"):
@@ -131,9 +122,7 @@ def test_torchs_pinned_tensor_is_shared_with_libraries_that_have_arrays_on_the_h
 
 
 @pytest.mark.parametrize("memory", ["managed", "pinned"])
-def test_cupy_jax_and_numpy_get_a_copy_of_memory_that_the_cpu_reaches(
-    memory: str, driver: Any, cupy: Any
-) -> None:
+def test_cupy_jax_and_numpy_get_a_copy_of_memory_that_the_cpu_reaches(memory, driver, cupy):
     """As CuPy's and JAX's own tests of `copy=True` have it."""
     from cai_bridge import to_dlpack
 

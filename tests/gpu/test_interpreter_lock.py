@@ -70,9 +70,7 @@ os._exit(0)
         "view.wait()",
     ],
 )
-def test_a_callback_that_needs_the_lock_runs_while_an_order_waits_for_a_full_queue(
-    call: str,
-) -> None:
+def test_a_callback_that_needs_the_lock_runs_while_an_order_waits_for_a_full_queue(call):
     child = [sys.executable, "-c", CHILD.replace("{call}", call), str(Path(__file__).parents[1])]
     done = subprocess.run(child, capture_output=True, text=True, timeout=10, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -22,11 +22,11 @@ WORDS, SIDE, RUNS = 1 << 18, 1 << 25, 50
 
 
 @pytest.fixture(scope="module")
-def jax() -> Any:
+def jax():
     return libraries.gpu_jax()
 
 
-def test_the_stream_that_it_computes_on_is_none_of_those_that_it_names(jax: Any) -> None:
+def test_the_stream_that_it_computes_on_is_none_of_those_that_it_names(jax):
     device = jax.devices("gpu")[0]
     stream = _jax.work_stream(device.local_hardware_id)
     assert stream
@@ -96,8 +96,8 @@ def until_it_ends(caplog: Any) -> None:
 @pytest.mark.parametrize("how", ["convert", "from_dlpack"])
 @pytest.mark.parametrize("producer", [of_cupy, of_torch])
 def test_the_producers_next_write_after_the_end_comes_after_jaxs_read(
-    jax: Any, note: Any, caplog: Any, producer: Any, how: str
-) -> None:
+    jax, note, caplog, producer, how
+):
     stream, made, written = producer()
     late, copied = late_zero(jax), jax.jit(lambda a, zero: a + zero)
     wrong = pending = pending_at_the_end = 0

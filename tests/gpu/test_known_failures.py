@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from cai_bridge.conformance.isolated import check_isolated
@@ -20,7 +18,7 @@ SUBJECTS: list[tuple[Role, str]] = [
 
 
 @pytest.mark.parametrize(("role", "library"), SUBJECTS, ids=str)
-def test_the_list_is_what_is_found(role: Role, library: str, note: Callable[..., None]) -> None:
+def test_the_list_is_what_is_found(role, library, note):
     try:
         report = check_isolated(role, library, where="gpu", limit_s=60)
     except ValueError as missing:

@@ -17,7 +17,7 @@ NO_BENCHMARKS = ("-p", "no:benchmark", "-k", "torch")
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_without_the_exchange_api_it_is_right_too(file: str) -> None:
+def test_without_the_exchange_api_it_is_right_too(file):
     torch = pytest.importorskip("torch")
     if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         pytest.skip("this torch is such a one")

@@ -14,7 +14,6 @@ import re
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -73,9 +72,7 @@ def need(program: str) -> None:
 
 
 @pytest.mark.parametrize("program", NEEDS)
-def test_a_racy_program_differs_within_the_covering_seeds(
-    program: str, note: Callable[..., None]
-) -> None:
+def test_a_racy_program_differs_within_the_covering_seeds(program, note):
     need(program)
     status, found = perturb(program, "racy")
     race = found["race"] or {"late": None, "early": None, "runs": 0, "advice": "not named"}
@@ -89,7 +86,7 @@ def test_a_racy_program_differs_within_the_covering_seeds(
 
 
 @pytest.mark.parametrize("program", NEEDS)
-def test_a_right_program_stays_the_same(program: str, note: Callable[..., None]) -> None:
+def test_a_right_program_stays_the_same(program, note):
     need(program)
     seeds = os.environ.get("PERTURB_SEEDS")
     status, found = perturb(program, "right", *(["--seeds", seeds] if seeds else []))
@@ -98,7 +95,7 @@ def test_a_right_program_stays_the_same(program: str, note: Callable[..., None])
 
 
 @pytest.mark.parametrize("kind", ["plain", "prefetch"])
-def test_a_training_loop_stays_the_same(kind: str, note: Callable[..., None]) -> None:
+def test_a_training_loop_stays_the_same(kind, note):
     pytest.importorskip("torch")
     status, found = perturb("training", kind, "--seeds", os.environ.get("PERTURB_SEEDS", "4"))
     note(line(f"training {kind}", found))
@@ -111,7 +108,7 @@ def test_a_training_loop_stays_the_same(kind: str, note: Callable[..., None]) ->
 
 @pytest.mark.alone
 @pytest.mark.parametrize("kind", ["plain", "prefetch"])
-def test_how_much_slower_a_training_loop_is(kind: str, note: Callable[..., None]) -> None:
+def test_how_much_slower_a_training_loop_is(kind, note):
     pytest.importorskip("torch")
     command = (sys.executable, str(PROGRAMS / "training.py"), kind)
 
@@ -139,9 +136,7 @@ def test_how_much_slower_a_training_loop_is(kind: str, note: Callable[..., None]
 
 
 @pytest.mark.parametrize("program", NEEDS)
-def test_a_racy_program_is_right_as_a_rule_without_the_command(
-    program: str, note: Callable[..., None]
-) -> None:
+def test_a_racy_program_is_right_as_a_rule_without_the_command(program, note):
     """How often it is wrong by itself: that this is rare is what the command is for."""
     need(program)
     command = [sys.executable, str(PROGRAMS / f"{program}.py"), "racy"]

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ TWO = {"several_gpus"}
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-def test_a_program_prints_what_the_page_shows(driver: Any, program: Path) -> None:
+def test_a_program_prints_what_the_page_shows(driver, program):
     for library in re.search(r"place\.run\((.*?), gpu=", program.read_text())[1].split(", "):
         pytest.importorskip(library.strip('"'))
     if program.stem in TWO and driver.get("cuDeviceGetCount", kind=ctypes.c_int) < 2:

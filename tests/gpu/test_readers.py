@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import gc
-import sys
-import types
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cai_bridge import Library, _libraries, from_cai, register, to_cai
+from cai_bridge import from_cai, to_cai
 
 from .streams import handle_of
 
@@ -38,15 +35,6 @@ def zeros(torch: Any) -> Any:
     return out
 
 
-def written_late(driver: Any, torch: Any, producer: Any) -> tuple[Any, Any, Any]:
-    """What a reader copies to, and an array that is written late, with its view."""
-    out, x = zeros(torch), zeros(torch)
-    with torch.cuda.stream(producer):
-        driver.spin(handle_of(producer), SPIN_MS)
-        x.fill_(1.0)
-        return out, x, to_cai(x)
-
-
 def reused(torch: Any, stream: Any, ptr: int) -> Any:
     """The producer's next array, which its allocator makes of the block that went back."""
     gc.collect()
@@ -55,9 +43,7 @@ def reused(torch: Any, stream: Any, ptr: int) -> Any:
     return again
 
 
-def test_a_reader_under_a_stream_object_that_keeps_nothing_is_waited_for(
-    driver: Any, torch: Any, new_stream: Callable[..., int]
-) -> None:
+def test_a_reader_under_a_stream_object_that_keeps_nothing_is_waited_for(driver, torch, new_stream):
     producer, own = torch.cuda.Stream(), new_stream()
     out = zeros(torch)
     view, ptr = lent(torch, producer, to_cai)
@@ -74,9 +60,7 @@ def test_a_reader_under_a_stream_object_that_keeps_nothing_is_waited_for(
     del again
 
 
-def test_work_with_the_address_on_a_librarys_current_stream_is_waited_for(
-    driver: Any, torch: Any, cupy: Any
-) -> None:
+def test_work_with_the_address_on_a_librarys_current_stream_is_waited_for(driver, torch, cupy):
     producer, own = torch.cuda.Stream(), cupy.cuda.Stream(non_blocking=True)
     out = cupy.zeros(WORDS, dtype=np.float32)
     torch.cuda.synchronize()
@@ -94,75 +78,15 @@ def test_work_with_the_address_on_a_librarys_current_stream_is_waited_for(
     del again
 
 
-@pytest.mark.parametrize("on", ["legacy", "per-thread", "blocking"])
-def test_default_streams_wait_where_a_library_is_imported_that_ignores_dicts(
-    driver: Any,
-    torch: Any,
-    new_stream: Callable[..., int],
-    monkeypatch: pytest.MonkeyPatch,
-    on: str,
-) -> None:
-    monkeypatch.setitem(sys.modules, "pylibcudf", types.ModuleType("pylibcudf"))
-    reader = {"legacy": 1, "per-thread": 2}.get(on) or new_stream(0)
-    producer = torch.cuda.Stream()
-    out, _x, view = written_late(driver, torch, producer)
-    ptr = view.__cuda_array_interface__["data"][0]
-    driver.copy(out.data_ptr(), ptr, 4 * WORDS, reader)
-    torch.cuda.synchronize()
-    assert out.eq(1.0).all().item()
-    view.release()
-
-
-class Unnamed(Library):
-    """A library that is registered, and works on one stream of the driver's."""
-
-    name = "unnamed"
-    arrays = ("builtins:memoryview",)
-
-    def __init__(self, stream: int) -> None:
-        self.stream = stream
-
-    def current_stream(self, device: int) -> int:
-        return self.stream
-
-    def make(self, view: Any, stream: Any) -> Any:
-        raise NotImplementedError
-
-
-@pytest.fixture
-def unnamed(new_stream: Callable[..., int]) -> Iterator[int]:
-    """The stream of a library that is registered."""
-    registered, own = dict(_libraries._registered), new_stream()
-    register(Unnamed(own))
-    yield own
-    _libraries._registered = registered
-    _libraries.ask_for_streams()
-
-
-def test_a_registered_library_that_reads_unnamed_is_waited_for(
-    driver: Any, torch: Any, unnamed: int
-) -> None:
-    producer, out = torch.cuda.Stream(), zeros(torch)
-    view, ptr = lent(torch, producer, to_cai)
-    assert view.__cuda_array_interface__["stream"] == producer.cuda_stream
-    producer.synchronize()
-    driver.spin(unnamed, SPIN_MS)
-    driver.copy(out.data_ptr(), view.ptr, 4 * WORDS, unnamed)
-    view.release()
-    del view
-    again = reused(torch, producer, ptr)
-    torch.cuda.synchronize()
-    assert out.eq(1.0).all().item()
-    del again
-
-
 @pytest.mark.parametrize("stream", ["side", "default"])
-def test_torch_waits_in_its_graph_for_what_it_reads_by_a_dict(
-    driver: Any, torch: Any, stream: str
-) -> None:
+def test_torch_waits_in_its_graph_for_what_it_reads_by_a_dict(driver, torch, stream):
     side = torch.cuda.Stream()
     producer = torch.cuda.Stream() if stream == "side" else torch.cuda.default_stream()
-    out, _x, view = written_late(driver, torch, producer)
+    out, x = zeros(torch), zeros(torch)
+    with torch.cuda.stream(producer):
+        driver.spin(handle_of(producer), SPIN_MS)
+        x.fill_(1.0)
+        view = to_cai(x)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
         out.copy_(torch.as_tensor(view, device="cuda"))

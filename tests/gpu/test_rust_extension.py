@@ -16,6 +16,7 @@ import pytest
 from cai_bridge import to_cai
 
 from . import libraries, streams, test_give_back, test_races
+from .converting import LATE, WORKERS, Place
 
 rust = pytest.importorskip(
     "rust_extension", reason="examples/rust_extension is not installed: make extensions"
@@ -23,7 +24,6 @@ rust = pytest.importorskip(
 
 RUNS = 1000
 PRODUCERS = ["torch", "cupy", "numba", "jax"]
-LATE = -1.0
 # `CU_MEMPOOL_ATTR_USED_MEM_CURRENT`.
 USED = 7
 
@@ -36,40 +36,37 @@ def at_rest(library: str, value: float) -> Any:
     return array
 
 
-def taken(library: str) -> Callable[[Any], Any]:
+def taken(library: str, place: Place) -> Callable[[Any], Any]:
     """What a library makes of a result, and copies to the host."""
     if library == "jax":
         jax = libraries.gpu_jax()
         copied = jax.jit(lambda array: array + 0)
         return lambda out: np.asarray(copied(jax.dlpack.from_dlpack(out)))
-    sink = {
-        "torch": test_races.TorchConsumer,
-        "cupy": test_races.CupyConsumer,
-        "numba": test_races.NumbaConsumer,
-    }[library]()
+    sink = WORKERS[library](place)
     library = getattr(sink, "torch", None) or getattr(sink, "cupy", None)
     make = library.from_dlpack if library else sink.cuda.as_cuda_array
-    return lambda out: sink.read(lambda: make(out))
+    return lambda out: test_races.read_by(sink, lambda: make(out))
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_a_kernel_reads_what_was_pending_and_every_library_reads_what_the_kernel_wrote(
-    driver: Any, note: Any, producer: str
-) -> None:
+    place, note, producer
+):
     """Each run: a late write of a new value, saxpy with an array of another library, and the result
     dropped while its consumer's copy is queued.
     """
-    source = test_races.pending_producer(producer)
+    source = WORKERS[producer](place)
     others = [at_rest(library, 100.0) for library in PRODUCERS]
-    readers = [taken(library) for library in PRODUCERS]
+    readers = [taken(library, place) for library in PRODUCERS]
     values, wrong = streams.fresh_values(), 0
     for run in range(RUNS):
         value = next(values)
         other = others[run % 4]
-        out = [source.written(value, lambda x, other=other: rust.saxpy(2.0, x, other))]
+        add = lambda x, other=other: rust.saxpy(2.0, x, other)  # noqa: E731
+        out = [test_races.handed_over(source, value, add)]
         seen = readers[(run // 4) % 4](out.pop())
         wrong += not bool((seen == 2.0 * value + 100.0).all())
-    driver.synchronize()
+    place.driver.synchronize()
     note(f"{producer} pending -> Rust's kernel -> all four: wrong {wrong}/{RUNS}", wrong=wrong)
     assert wrong == 0
 
@@ -98,10 +95,8 @@ def used(driver: Any) -> int:
 
 
 @pytest.mark.parametrize("consumer", list(TAKES))
-def test_results_dropped_while_they_are_read_are_freed_once_and_after_that(
-    driver: Any, note: Any, consumer: str
-) -> None:
-    sink = test_give_back.LIBRARIES[consumer]()
+def test_results_dropped_while_they_are_read_are_freed_once_and_after_that(place, note, consumer):
+    sink, driver = test_give_back.worker(consumer, place), place.driver
     torch = pytest.importorskip("torch")
     words = test_give_back.WORDS
     zero = torch.zeros(words, device="cuda")
@@ -113,7 +108,7 @@ def test_results_dropped_while_they_are_read_are_freed_once_and_after_that(
         driver.synchronize()
         pointer = out.ptr
         take = TAKES[consumer](sink, out)
-        read = sink.read_late(driver, take)
+        read = test_give_back.read_late(place, sink, take)
         del out, take, read
         late = rust.saxpy(1.0, torch.full((words,), LATE, device="cuda"), zero)
         same += late.ptr == pointer
@@ -131,30 +126,13 @@ def test_results_dropped_while_they_are_read_are_freed_once_and_after_that(
 
 
 @pytest.mark.parametrize("library", PRODUCERS)
-def test_blur_gives_the_right_values_for_strides_too(driver: Any, library: str) -> None:
+def test_blur_gives_the_right_values_for_strides_too(driver, library):
     host = np.arange(12, dtype=np.float32).reshape(3, 4)
     image = getattr(libraries, f"make_{library}")(host, "float32")
     if library in ("torch", "cupy"):
         image, host = image.T, host.T
-    out = taken_image(rust.blur(image))
+    out = pytest.importorskip("torch").from_dlpack(rust.blur(image)).cpu().numpy()
     padded = np.pad(host, 1, mode="edge")
     h, w = host.shape
     wanted = sum(padded[r : r + h, c : c + w] for r in range(3) for c in range(3)) / 9
     np.testing.assert_allclose(out, wanted, rtol=1e-6)
-
-
-def taken_image(out: Any) -> Any:
-    return pytest.importorskip("torch").from_dlpack(out).cpu().numpy()
-
-
-def test_a_tensor_that_needs_a_gradient_is_refused_with_the_reason() -> None:
-    torch = pytest.importorskip("torch")
-    x = torch.zeros(4, device="cuda", requires_grad=True)
-    with pytest.raises(BufferError, match="requires_grad"):
-        rust.saxpy(1.0, x, x)
-
-
-def test_memory_of_the_host_is_refused() -> None:
-    x = np.zeros(4, dtype=np.float32)
-    with pytest.raises((BufferError, TypeError), match="device"):
-        rust.saxpy(1.0, x, x)

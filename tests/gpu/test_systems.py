@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import os
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,7 @@ class Producer:
 
 
 @pytest.fixture
-def producer(torch: Any, driver: Any) -> Iterator[Producer]:
+def producer(torch, driver):
     made = Producer(torch, driver)
     yield made
     gc.collect()
@@ -62,7 +61,7 @@ def producer(torch: Any, driver: Any) -> Iterator[Producer]:
 
 
 @pytest.fixture
-def mpi() -> Any:
+def mpi():
     """mpi4py in a process of its own size, whatever MPI there is."""
     pytest.importorskip("mpi4py")
     try:
@@ -73,9 +72,7 @@ def mpi() -> Any:
 
 
 @pytest.mark.parametrize("door", ["to_cai", "__dlpack__"])
-def test_mpi4py_takes_the_views_memory_and_keeps_it(
-    mpi: Any, producer: Producer, note: Any, door: str
-) -> None:
+def test_mpi4py_takes_the_views_memory_and_keeps_it(mpi, producer, note, door):
     tensor = producer.torch.arange(8.0, device="cuda")
     view: Any = to_cai(tensor) if door == "to_cai" else from_cai(to_cai(tensor))
     ptr, gone = tensor.data_ptr(), weakref.ref(tensor)
@@ -90,9 +87,7 @@ def test_mpi4py_takes_the_views_memory_and_keeps_it(
     note(f"mpi4py {mpi.Get_library_version().split(chr(10))[0][:40]}: buffers by {door}")
 
 
-def test_any_mpi_moves_managed_memory_which_the_host_reaches(
-    mpi: Any, driver: Any, cupy: Any, note: Any
-) -> None:
+def test_any_mpi_moves_managed_memory_which_the_host_reaches(mpi, driver, cupy, note):
     stream, wrong = cupy.cuda.Stream(non_blocking=True), 0
     x, y = (cupy.ndarray(WORDS, np.float32, cupy.cuda.malloc_managed(4 * WORDS)) for _ in range(2))
     for _ in range(RUNS):
@@ -114,7 +109,7 @@ CUDA_AWARE = os.environ.get("MPI_IS_CUDA_AWARE") == "1"
 
 
 @pytest.mark.skipif(not CUDA_AWARE, reason="MPI_IS_CUDA_AWARE=1 says that MPI reads GPU memory")
-def test_mpi4py_sends_and_receives_what_was_waited_for(mpi: Any, producer: Producer) -> None:
+def test_mpi4py_sends_and_receives_what_was_waited_for(mpi, producer):
     received = producer.torch.zeros(WORDS, device="cuda")
     for _ in range(RUNS):
         value = producer.written()
@@ -148,13 +143,13 @@ class Raft:
 
 
 @pytest.fixture
-def raft() -> Raft:
+def raft():
     return Raft()
 
 
 def test_raft_reads_what_was_written_late_and_torch_reads_what_raft_wrote(
-    raft: Raft, producer: Producer, torch: Any, driver: Any, note: Any
-) -> None:
+    raft, producer, torch, driver, note
+):
     late, one, other = (torch.zeros(4 * raft.SCALE, device="cuda") for _ in range(3))
     one.copy_(torch.tensor([0.7, 0.1, 0.1, 0.1]).repeat(raft.SCALE))
     other.copy_(torch.tensor([0.1, 0.1, 0.1, 0.7]).repeat(raft.SCALE))
@@ -190,9 +185,7 @@ def test_raft_reads_what_was_written_late_and_torch_reads_what_raft_wrote(
 
 
 @pytest.mark.parametrize("sink", ["torch", "cupy"])
-def test_rafts_own_array_is_taken_on_the_stream_that_is_said(
-    raft: Raft, producer: Producer, sink: str
-) -> None:
+def test_rafts_own_array_is_taken_on_the_stream_that_is_said(raft, producer, sink):
     pytest.importorskip(sink)
     from pylibraft.common import device_ndarray
 
@@ -219,9 +212,7 @@ def test_rafts_own_array_is_taken_on_the_stream_that_is_said(
 # --- cuda.compute ---------------------------------------------------------------------------------
 
 
-def test_cuda_compute_reads_what_was_written_late_though_nothing_is_said(
-    producer: Producer, torch: Any, note: Any
-) -> None:
+def test_cuda_compute_reads_what_was_written_late_though_nothing_is_said(producer, torch, note):
     compute = pytest.importorskip("cuda.compute")
     out, nothing = torch.zeros(1, device="cuda"), np.zeros(1, np.float32)
 
@@ -250,9 +241,7 @@ def test_cuda_compute_reads_what_was_written_late_though_nothing_is_said(
 # --- cuCIM ----------------------------------------------------------------------------------------
 
 
-def test_cucim_works_on_torchs_memory_through_cupy(
-    producer: Producer, torch: Any, cupy: Any, note: Any
-) -> None:
+def test_cucim_works_on_torchs_memory_through_cupy(producer, torch, cupy, note):
     pytest.importorskip("cucim")
     from cucim.core.operations import intensity
 
@@ -276,9 +265,7 @@ def test_cucim_works_on_torchs_memory_through_cupy(
 
 
 @pytest.mark.parametrize("sink", ["cai", "cupy"])
-def test_a_strided_memory_view_of_cuda_core_goes_on_to_others(
-    producer: Producer, torch: Any, cupy: Any, note: Any, sink: str
-) -> None:
+def test_a_strided_memory_view_of_cuda_core_goes_on_to_others(producer, torch, cupy, note, sink):
     utils = pytest.importorskip("cuda.core.utils")
     stream, out, wrong = cupy.cuda.Stream(non_blocking=True), cupy.zeros(WORDS, np.float32), 0
     for _ in range(RUNS):
@@ -301,12 +288,12 @@ def test_a_strided_memory_view_of_cuda_core_goes_on_to_others(
 
 
 @pytest.fixture
-def ucxx() -> Any:
+def ucxx():
     os.environ.setdefault("UCX_TLS", "tcp,cuda_copy")
     return pytest.importorskip("ucxx")
 
 
-def test_ucxx_takes_a_view_as_gpu_memory_and_keeps_it(ucxx: Any, torch: Any) -> None:
+def test_ucxx_takes_a_view_as_gpu_memory_and_keeps_it(ucxx, torch):
     from ucxx._lib.arr import Array
 
     tensor = torch.arange(6.0, device="cuda").reshape(2, 3)
@@ -322,9 +309,7 @@ def test_ucxx_takes_a_view_as_gpu_memory_and_keeps_it(ucxx: Any, torch: Any) -> 
     assert gone() is None
 
 
-def test_ucxx_moves_what_was_waited_for(
-    ucxx: Any, producer: Producer, torch: Any, note: Any
-) -> None:
+def test_ucxx_moves_what_was_waited_for(ucxx, producer, torch, note):
     import asyncio
 
     received = torch.zeros(WORDS, device="cuda")
@@ -361,16 +346,14 @@ def test_ucxx_moves_what_was_waited_for(
 
 
 @pytest.fixture
-def memory_class() -> Any:
+def memory_class():
     """`examples/memory_class`, where ``make extensions`` installed it."""
     return pytest.importorskip("memory_class")
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float64"])
 @pytest.mark.parametrize("shape", [(1000,), (30, 40), (7, 30, 40), (2, 7, 3, 4)])
-def test_the_memory_class_takes_every_type_from_both_sides(
-    memory_class: Any, torch: Any, dtype: str, shape: tuple[int, ...]
-) -> None:
+def test_the_memory_class_takes_every_type_from_both_sides(memory_class, torch, dtype, shape):
     wanted = np.random.default_rng(0).integers(-1000, 1000, shape).astype(dtype)
     turned = tuple(reversed(range(len(shape))))
     memory = memory_class.MemArray(list(shape), dtype)
@@ -388,9 +371,7 @@ def test_the_memory_class_takes_every_type_from_both_sides(
         assert (np.from_dlpack(host) == wanted + 1).all()
 
 
-def test_the_memory_class_copies_in_the_order_of_a_stream(
-    memory_class: Any, driver: Any, new_stream: Any, note: Any
-) -> None:
+def test_the_memory_class_copies_in_the_order_of_a_stream(memory_class, driver, new_stream, note):
     memory, stream, wrong = memory_class.MemArray([WORDS]), new_stream(), 0
     with memory.write() as view:
         address = view.ptr

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 
-from cai_bridge import DriverError, from_cai, to_cai
+from cai_bridge import from_cai, to_cai
 from cai_bridge.conformance import UnmetError
 from cai_bridge.testing import describe
 
 from . import capsules, libraries, streams
-from . import driver as cuda_driver
 from .streams import WORDS, handle_of
 
 RUNS = 100
@@ -27,7 +24,7 @@ WRONG = r"^stream: got the stream 0x\w+ of device {} for an array on device {}; 
 
 
 @pytest.fixture(autouse=True)
-def two(driver: cuda_driver.Driver) -> Iterator[cuda_driver.Driver]:
+def two(driver):
     count = driver.get("cuDeviceGetCount", kind=ctypes.c_int)
     if count < 2:
         pytest.skip("one GPU")
@@ -36,7 +33,13 @@ def two(driver: cuda_driver.Driver) -> Iterator[cuda_driver.Driver]:
     assert driver.current_context() == before, "the caller's context is current again"
 
 
-def test_arrays_of_either_device_go_both_ways_whichever_is_current(torch: Any, cupy: Any) -> None:
+@pytest.fixture
+def far(two):
+    """The primary context of the other device."""
+    return two.get("cuDevicePrimaryCtxRetain", two.get("cuDeviceGet", THERE, kind=ctypes.c_int))
+
+
+def test_arrays_of_either_device_go_both_ways_whichever_is_current(torch, cupy):
     for device in (HERE, THERE):
         tensor = torch.arange(12, device=f"cuda:{device}", dtype=torch.float32)
         with cupy.cuda.Device(device):
@@ -56,7 +59,7 @@ def test_arrays_of_either_device_go_both_ways_whichever_is_current(torch: Any, c
                 assert (cupy.asnumpy(taken) == np.arange(12)).all()
 
 
-def test_a_stream_of_the_wrong_device_is_refused_by_its_number(torch: Any, cupy: Any) -> None:
+def test_a_stream_of_the_wrong_device_is_refused_by_its_number(torch, cupy):
     with torch.cuda.device(THERE):
         far = torch.cuda.Stream()
     near = torch.cuda.Stream()
@@ -78,15 +81,14 @@ def test_a_stream_of_the_wrong_device_is_refused_by_its_number(torch: Any, cupy:
 
 @pytest.mark.parametrize("kind", ["legacy", "side"])
 def test_a_pending_producer_of_the_device_that_is_not_current_is_waited_for(
-    torch: Any, cupy: Any, two: Any, kind: str
-) -> None:
+    torch, cupy, two, far, kind
+):
     with cupy.cuda.Device(THERE):
         mine = cupy.cuda.Stream(non_blocking=True)
         out = cupy.zeros(WORDS, dtype=np.float32)
     with torch.cuda.device(THERE):
         side = torch.cuda.Stream() if kind == "side" else torch.cuda.default_stream()
     tensor = torch.zeros(WORDS, device=f"cuda:{THERE}")
-    far = two.get("cuDevicePrimaryCtxRetain", two.get("cuDeviceGet", THERE, kind=ctypes.c_int))
     values, wrong = streams.fresh_values(), 0
     for _ in range(RUNS):
         value = next(values)
@@ -104,43 +106,13 @@ def test_a_pending_producer_of_the_device_that_is_not_current_is_waited_for(
     assert wrong == 0
 
 
-def test_memory_of_the_other_device_goes_back_in_order(torch: Any, cupy: Any, two: Any) -> None:
-    with cupy.cuda.Device(THERE):
-        mine = cupy.cuda.Stream(non_blocking=True)
-        out = cupy.zeros(WORDS, dtype=np.float32)
-    with torch.cuda.device(THERE):
-        side = torch.cuda.Stream()
-    far = two.get("cuDevicePrimaryCtxRetain", two.get("cuDeviceGet", THERE, kind=ctypes.c_int))
-    values, wrong = streams.fresh_values(), 0
-    for _ in range(RUNS):
-        value = float(next(values))
-        with torch.cuda.stream(side):
-            tensor = torch.full((WORDS,), value, device=f"cuda:{THERE}")
-        torch.cuda.synchronize(THERE)
-        with torch.cuda.stream(side), torch.cuda.device(HERE):
-            view = to_cai(tensor, stream=mine)
-        with cupy.cuda.Device(THERE), mine:
-            with two.context(far):
-                two.spin(mine.ptr, 1.0)
-            out[...] = streams.cupy_view_without_sync(view)
-        del tensor, view
-        with torch.cuda.stream(side):
-            late = torch.full((WORDS,), -1.0, device=f"cuda:{THERE}")
-        with cupy.cuda.Device(THERE):
-            wrong += not bool((cupy.asnumpy(out, stream=mine) == value).all())
-        torch.cuda.synchronize(THERE)
-        del late
-    assert wrong == 0
-
-
 @pytest.mark.parametrize("stream", [1, 2])
-def test_default_streams_are_those_of_the_arrays_device(torch: Any, two: Any, stream: int) -> None:
-    far = two.get("cuDevicePrimaryCtxRetain", two.get("cuDeviceGet", THERE, kind=ctypes.c_int))
+def test_default_streams_are_those_of_the_arrays_device(two, far, stream):
     with two.context(far):
         block, side = two.allocate(4 * WORDS), two.stream()
         two.spin(side, 200)
         two.write(block, 7, WORDS, side)
-    array = capsules.OnlyCai({**capsules.interface(block, (WORDS,)), "stream": side})
+    array = capsules.OnlyCai(capsules.interface(block, (WORDS,), stream=side))
     capsule = from_cai(array).__dlpack__(stream=stream)
     with two.context(far):
         event = two.event()
@@ -159,17 +131,15 @@ def test_default_streams_are_those_of_the_arrays_device(torch: Any, two: Any, st
     assert (waits, seen) == (True, [7] * 4)
 
 
-def test_memory_of_a_context_that_is_not_primary(two: Any) -> None:
+def test_memory_of_a_context_that_is_not_primary(two):
     device = two.get("cuDeviceGet", THERE, kind=ctypes.c_int)
-    made = ctypes.c_void_p()
-    two("cuCtxCreate_v2", ctypes.byref(made), 0, device)
+    context = two.get("cuCtxCreate_v2", 0, device)
     two.get("cuCtxPopCurrent_v2")
-    context = int(made.value or 0)
     with two.context(context):
         block, side, mine = two.allocate(4 * WORDS), two.stream(), two.stream()
         two.spin(side, 20)
         two.write(block, 7, WORDS, side)
-    array = capsules.OnlyCai({**capsules.interface(block, (WORDS,)), "stream": side})
+    array = capsules.OnlyCai(capsules.interface(block, (WORDS,), stream=side))
     view = from_cai(array)
     capsule = view.__dlpack__(stream=mine)
     with two.context(context):
@@ -185,21 +155,7 @@ def test_memory_of_a_context_that_is_not_primary(two: Any) -> None:
     assert seen == [7] * 4
 
 
-def test_an_error_leaves_the_callers_device_current(torch: Any) -> None:
-    tensor = torch.ones(4, device=f"cuda:{THERE}", requires_grad=True)
-    interface = to_cai(tensor.detach()).__cuda_array_interface__
-    for call, error in (
-        (lambda: to_cai(tensor), BufferError),
-        (lambda: from_cai({**interface, "data": (4096, False)}, owner=tensor), ValueError),
-        (lambda: to_cai(tensor.detach(), stream=0), ValueError),
-        (lambda: from_cai({**interface, "version": 9}, owner=tensor), ValueError),
-    ):
-        with pytest.raises((error, DriverError)):
-            call()
-        assert torch.cuda.current_device() == HERE
-
-
-def test_the_kit_works_on_the_gpu_of_jaxs_arrays(two: Any) -> None:
+def test_the_kit_works_on_the_gpu_of_jaxs_arrays(two):
     from cai_bridge.conformance.libraries.jax import Producer
 
     with two.context():  # JAX starts here if this test runs first, and leaves another one current
@@ -209,7 +165,7 @@ def test_the_kit_works_on_the_gpu_of_jaxs_arrays(two: Any) -> None:
         assert two.get("cuCtxGetDevice", kind=ctypes.c_int) == array.device.local_hardware_id
 
 
-def test_the_kit_says_that_an_array_is_on_another_gpu_than_it_works_on(torch: Any) -> None:
+def test_the_kit_says_that_an_array_is_on_another_gpu_than_it_works_on(torch):
     from cai_bridge.conformance.lab.gpu import GpuLab
 
     lab = GpuLab()

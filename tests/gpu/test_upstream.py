@@ -22,7 +22,7 @@ DISTRIBUTIONS = {
 
 
 @pytest.mark.parametrize("page", upstream.PAGES, ids=lambda page: page.stem)
-def test_a_program_shows_what_the_page_tells(page: Path) -> None:
+def test_a_program_shows_what_the_page_tells(page):
     library, _ = upstream.names(page)
     pytest.importorskip(library.replace("-", "_"))
     named = re.search(r"^# \S+ ([\d.]+):", page.read_text(encoding="utf-8"))
