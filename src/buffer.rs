@@ -1,9 +1,5 @@
-//! GPU memory that the bridge allocates, and copies of arrays to a GPU or to the host. On a GPU with memory pools the
-//! memory is allocated and freed in the order of streams.
-//!
-//! [`Buffer::filled`] allocates memory on a stream, makes the stream wait for the array, and queues a copy there. The
-//! host does not wait for the copy. [`on_host`] and [`into_host`] copy to the host. Their consumers have no stream, so
-//! the host waits. The caller chooses the stream, and when GPU memory is freed. This module uses no Python.
+//! GPU memory that the bridge allocates, and copies of arrays to a GPU or to the host. A copy to a GPU is queued on a
+//! stream. For a copy to the host, the host waits.
 
 use std::sync::Arc;
 
@@ -22,16 +18,12 @@ use crate::layout::Layout;
 use crate::order::{context_of, within};
 use crate::stream::Alive;
 
-/// GPU memory that the bridge has allocated. Dropping a `Buffer` frees nothing: without a call of [`Buffer::free`] the
-/// memory leaks.
+/// Dropping a `Buffer` frees nothing: without a call of [`Buffer::free`] the memory leaks.
 #[derive(Debug)]
 pub struct Buffer {
     ptr: u64,
-    /// The context in which the memory was allocated, and the context's number ([`Driver::life`]) at that time. `None`
-    /// in [`Buffer::NONE`].
+    /// The context in which the memory was allocated, with its number ([`Driver::life`]).
     context: Option<(Context, u64)>,
-    /// Whether the memory comes from a memory pool, so that it can be freed in the order of a stream. A device may have
-    /// no pools.
     pooled: bool,
 }
 
@@ -39,9 +31,8 @@ impl Buffer {
     /// The buffer of an array without elements. It has no memory.
     pub const NONE: Self = Self { ptr: 0, context: None, pooled: true };
 
-    /// Allocates a buffer on `on`, calls `before`, and queues a compact copy of `array` on `on`. `before` makes `on`
-    /// wait for the stream on which the array is ready. If `before` or a copy fails, the memory is freed and the error
-    /// returned. For an array without elements, returns [`Buffer::NONE`] and does not call `before`.
+    /// Allocates memory, calls `before`, and queues a compact copy of `array` on `on`. `before` must make `on` wait
+    /// until `array` is ready. For an array without elements, `before` is not called.
     pub fn filled(
         driver: &Handle,
         array: &Descriptor,
@@ -61,8 +52,8 @@ impl Buffer {
         made.kept_if(driver, on, copied)
     }
 
-    /// Allocates a buffer on the stream `on`, and queues there a copy of the first `bytes` bytes of `memory`. Pageable
-    /// memory has been read when this returns. CUDA may read pinned memory later.
+    /// Queues a copy of the first `bytes` bytes of `memory` on `on`. Pageable memory has been read when the call
+    /// returns. CUDA may read pinned memory later.
     pub fn from_host(
         driver: &Handle,
         memory: &Arc<HostMemory>,
@@ -79,8 +70,7 @@ impl Buffer {
         made.kept_if(driver, on, copied)
     }
 
-    /// Allocates `bytes` bytes, which work on the stream `on` may use from now on. They are not initialised. `bytes`
-    /// must not be 0.
+    /// Allocates `bytes` bytes, not 0, and does not initialise them. Work queued on `on` after the call may use them.
     pub fn uninitialised(calls: &dyn Driver, bytes: u64, on: Alive<'_>) -> Result<Self> {
         within(calls, on.place(), |context| {
             let context = Some((context, calls.life(context)?));
@@ -95,19 +85,17 @@ impl Buffer {
         .map_err(|error| error.of_memory(bytes))
     }
 
-    /// Returns this buffer if `copied` is no error; else frees the buffer and returns the error.
     fn kept_if(mut self, driver: &Handle, on: Alive<'_>, copied: Result<()>) -> Result<Self> {
         copied.inspect_err(|_| drop(self.free(driver, on)))?;
         Ok(self)
     }
 
-    /// The address of the copy; 0 if it has no elements, or is freed.
+    /// 0 if the buffer has no memory, or was freed.
     pub const fn ptr(&self) -> u64 {
         self.ptr
     }
 
-    /// Fails if the memory's context was destroyed, and the memory with it. Before CUDA 12 this cannot tell the context
-    /// from a later one at the same address.
+    /// Fails if the memory's context was destroyed. Before CUDA 12 the check does not notice a destroyed context.
     pub fn check(&self, driver: &dyn Driver) -> Result<()> {
         match self.context {
             Some((context, life)) if driver.life(context).ok() != Some(life) => {
@@ -122,9 +110,8 @@ impl Buffer {
         self.pooled
     }
 
-    /// Frees the memory after the work queued on the stream `on`. If the memory comes from no pool, the host waits for
-    /// that work, and the call fails while `on` is in or beside a capture. After a call that succeeds, the buffer is
-    /// like [`Self::NONE`], and a further call does nothing.
+    /// Frees the memory after the work queued on `on`. If the memory comes from no pool, the host waits for that work,
+    /// and the call fails while `on` is in or beside a capture. After a success, a further call does nothing.
     pub fn free(&mut self, driver: &Handle, on: Alive<'_>) -> Result<()> {
         if self.ptr == 0 {
             return Ok(());
@@ -145,21 +132,18 @@ impl Buffer {
     }
 }
 
-/// Whether the `bytes` bytes of host memory at `address` count as pageable: CUDA knows neither the first nor the last
-/// byte. A copy from pageable memory has read it when the call returns. From memory that CUDA knows, such as pinned or
-/// managed memory, the driver may copy later.
+/// Whether CUDA knows neither the first nor the last byte. A copy from pageable memory has read the memory when the
+/// copy call returns; the driver may copy from other memory later.
 pub fn is_pageable(driver: &dyn Driver, address: u64, bytes: u64) -> Result<bool> {
     let last = address.saturating_add(bytes.saturating_sub(1));
     Ok(driver.pointer(address)?.is_none() && driver.pointer(last)?.is_none())
 }
 
-/// Whether `error` says that the device has no memory pools.
 fn is_unsupported(error: &Error) -> bool {
     error.driver_code().is_some_and(|failed| failed.code == NOT_SUPPORTED)
 }
 
-/// Plans how to copy `array`; `None` if it has no elements. Fails for packed elements that are not contiguous, since no
-/// call copies parts of bytes.
+/// `None` if `array` has no elements. Fails for packed elements that are not contiguous: CUDA copies whole bytes.
 pub fn plan(array: &Descriptor) -> Result<Option<CopyPlan>> {
     let (layout, dtype) = (array.layout(), array.dtype());
     if !dtype.is_packed() {
@@ -173,8 +157,8 @@ pub fn plan(array: &Descriptor) -> Result<Option<CopyPlan>> {
     Ok(CopyPlan::new(&bytes, 1))
 }
 
-/// What kind of copy brings `array` to the GPU of `place`, whose context is `to`. Every GPU can access pinned and
-/// managed memory.
+/// How to copy `array` to the GPU of `place`, whose context is `to`. Every GPU can access pinned and managed memory, so
+/// only device memory of another GPU needs [`CopyRoute::Peer`].
 fn route(
     driver: &dyn Driver,
     array: &Descriptor,
@@ -192,15 +176,14 @@ fn route(
     }
 }
 
-/// Queues a compact copy of `array` on `on`, into the memory at `target`, which must have room for the copy. The
-/// stream's GPU must reach the array and the target. The stream's context must be current, and the array must be ready
-/// on the stream.
+/// Queues a compact copy of `array` on `on`, into the memory at `target`. The stream's context must be current, its GPU
+/// must reach both memories, and the array must be ready on the stream.
 pub fn copy_to(driver: &dyn Driver, array: &Descriptor, target: u64, on: Alive<'_>) -> Result<()> {
     let Some(plan) = plan(array)? else { return Ok(()) };
     fill(driver, &plan, array.ptr(), target, CopyRoute::Device, on)
 }
 
-/// Queues the copies of `plan` on `on`, whose context is current.
+/// The context of `on` must be current.
 fn fill(
     driver: &dyn Driver,
     plan: &CopyPlan,
@@ -213,8 +196,7 @@ fn fill(
     plan.repeat(queued(driver, target, target, CopyRoute::Device, on))
 }
 
-/// Returns a function that queues the copy of one block on `on`. When it is called, the context of `on` must be
-/// current.
+/// A function that queues the copy of one block, whose offsets are in bytes from `source` and from `target`.
 fn queued<'a>(
     driver: &'a dyn Driver,
     source: u64,
@@ -229,8 +211,8 @@ fn queued<'a>(
     }
 }
 
-/// Copies `array` to host memory by work on `on`, and makes the host wait until the copy is done. The array must be
-/// ready on `on`. `None` if the array has no elements.
+/// Copies `array`, which must be ready on `on`, by work on `on`. The host waits until the copy is done. `None` if the
+/// array has no elements.
 pub fn on_host(
     driver: &Handle,
     array: &Descriptor,
@@ -240,7 +222,7 @@ pub fn on_host(
     if bytes == 0 {
         return Ok(None);
     }
-    // A simulated copy can be suppressed, and the bytes are read all the same.
+    // A test may suppress a simulated copy and then read the bytes, so initialise them.
     let make = |length| match driver {
         Handle::Cuda => HostMemory::new(length),
         Handle::Simulated(_) | Handle::Borrowed(_) => HostMemory::filled(length, 0),
@@ -250,13 +232,12 @@ pub fn on_host(
     into_host(driver, array, on, &memory).map(|()| Some(memory))
 }
 
-/// The error if the host has no memory for a copy.
 #[cold]
 pub fn no_host_memory(bytes: i64) -> Error {
     Error::new(Kind::HostMemory, format!("{bytes} bytes, more than the host can allocate"))
 }
 
-/// Like [`on_host`], but copies `array` into `memory`, which must have room for the copy.
+/// Like [`on_host`]. `memory` must have room for the copy.
 pub fn into_host(
     driver: &Handle,
     array: &Descriptor,
@@ -281,8 +262,7 @@ pub fn into_host(
     })
 }
 
-/// Returns the descriptor of a compact copy of `array` at the address `ptr` on `device`. If the copy is in host memory,
-/// ignore the descriptor's device.
+/// The descriptor of a compact copy of `array`. For a copy in host memory, `device` is a placeholder.
 pub fn described(array: &Descriptor, ptr: u64, device: Device) -> Result<Descriptor> {
     let layout = Layout::from_elements(array.layout().shape(), None, array.dtype().element_size())?;
     Descriptor::new(ptr, array.dtype(), layout, device, false)

@@ -1,24 +1,18 @@
-//! How to copy a strided array into a C-contiguous one, the *copy*: which blocks, and how many.
+//! How to copy a strided array into a C-contiguous one, the *copy*.
 //!
-//! One CUDA call copies a *block*: a run of bytes, rows with a pitch, or planes of such rows. A [`CopyPlan`] copies
-//! blocks of one shape from the array. The dimensions outside the block are *walked*: the plan copies a block at each
-//! of their positions. A pitch must be positive and at least as wide as a row (`CUDA_MEMCPY3D` in CUDA's driver API),
-//! so a dimension with a negative stride or with overlapping rows is walked.
-//!
-//! Of a dimension of stride 0, only the first item is copied from the array. The item is then repeated within the copy
-//! until the dimension is full. This module uses no driver and no Python.
+//! One CUDA call copies a *block*: a run of bytes, rows with a pitch, or planes of such rows. The dimensions outside
+//! the block are *walked*: the plan copies a block at each of their positions. Of a dimension of stride 0, only the
+//! first item is copied from the array. The item is then repeated within the copy.
 
 use crate::error::Result;
 use crate::layout::Layout;
 
-/// The largest pitch that CUDA accepts, as GPUs report it in `CU_DEVICE_ATTRIBUTE_MAX_PITCH`.
+/// The largest pitch in bytes that GPUs report as `CU_DEVICE_ATTRIBUTE_MAX_PITCH`.
 pub const MAX_PITCH: i64 = i32::MAX as i64;
 
-/// Where runs of several elements can be copied, rows of a single element are used only if they need fewer calls by
-/// more than this factor.
+/// Rows of a single element are preferred to longer runs only if they need fewer calls by more than this factor.
 const FEWER: i64 = 8;
 
-/// Where the rows of a block are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pitch {
     /// Bytes from one row to the next.
@@ -30,15 +24,10 @@ pub struct Pitch {
 /// What one call copies: `planes` planes of `rows` rows of `width` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
-    /// Bytes in a row.
     pub width: u64,
-    /// Rows in a plane.
     pub rows: u64,
-    /// Planes.
     pub planes: u64,
-    /// The pitch in the source.
     pub source: Pitch,
-    /// The pitch in the target.
     pub target: Pitch,
 }
 
@@ -53,7 +42,7 @@ impl Block {
     }
 }
 
-/// A dimension: its extent, and the distances in bytes from one item to the next, in the source and in the target.
+/// A dimension, with the bytes from one item to the next in the source and in the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Axis {
     extent: i64,
@@ -61,13 +50,13 @@ struct Axis {
     target: i64,
 }
 
-/// Blocks of one shape: one block at each position of the walked dimensions.
+/// One block at each position of the walked dimensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Blocks {
     block: Block,
     /// The bytes from the copy's first byte to the first block.
     target: i64,
-    /// The walked dimensions, the outermost first.
+    /// Outermost first.
     walked: Vec<Axis>,
 }
 
@@ -76,14 +65,12 @@ struct Blocks {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyPlan {
     taken: Blocks,
-    /// How to fill dimensions of stride 0. Each entry copies, within the copy, items that are there already: all of
-    /// them, or as many as are missing.
+    /// The steps that fill dimensions of stride 0 within the copy, in order.
     repeated: Vec<Blocks>,
 }
 
 impl CopyPlan {
-    /// The plan for elements of `element_size` bytes, the size with which `layout` was checked. `None` if there are no
-    /// elements.
+    /// `element_size` is the size in bytes with which `layout` was checked. `None` if there are no elements.
     pub fn new(layout: &Layout, element_size: i64) -> Option<Self> {
         if layout.size() == 0 {
             return None;
@@ -95,27 +82,24 @@ impl CopyPlan {
         Some(Self { taken: Blocks::taken(&together(axes), element_size), repeated })
     }
 
-    /// The number of the driver's copy calls that this plan needs, for [`Self::take`] and [`Self::repeat`] together.
     pub fn calls(&self) -> i64 {
         self.blocks().map(|(_, calls)| calls).sum()
     }
 
-    /// The shape of the blocks from the array, then the shape of the blocks of each step within the copy. With each
-    /// shape comes the number of its blocks. One call copies one block.
+    /// The shapes of the blocks of [`Self::take`], then of [`Self::repeat`], each with the number of its blocks.
     pub fn blocks(&self) -> impl Iterator<Item = (Block, i64)> {
         let all = std::iter::once(&self.taken).chain(&self.repeated);
         all.map(|blocks| (blocks.block, blocks.calls()))
     }
 
-    /// Calls `copy` for each block that comes from the array. The arguments are the block, the bytes from the array's
-    /// first element to the block in the array, and the bytes from the copy's first byte to the block in the copy.
-    /// Stops at the first error.
+    /// Calls `copy` for each block from the array, until an error. The first number counts bytes from the array's first
+    /// element, the second from the copy's first byte.
     pub fn take(&self, copy: impl FnMut(Block, i64, i64) -> Result<()>) -> Result<()> {
         self.taken.each(copy)
     }
 
-    /// Calls `copy` for each block that is copied within the copy. Both offsets count from the copy's first byte. The
-    /// blocks must be copied in this order, after the blocks of [`Self::take`]. Stops at the first error.
+    /// Calls `copy` for each block that is copied within the copy, until an error. Both numbers count bytes from the
+    /// copy's first byte. The blocks must be copied in this order, after the blocks of [`Self::take`].
     pub fn repeat(&self, mut copy: impl FnMut(Block, i64, i64) -> Result<()>) -> Result<()> {
         self.repeated.iter().try_for_each(|blocks| blocks.each(&mut copy))
     }
@@ -129,12 +113,11 @@ impl Blocks {
             return single;
         };
         let runs = Self::of_rows(outer, element_size * last.extent);
-        // Rows of one element copy slowly, so they must save many calls.
         if single.calls() < runs.calls() / FEWER { single } else { runs }
     }
 
-    /// Chooses at most two of `axes` so that one call copies as many rows of `width` bytes as possible; the other axes
-    /// are walked.
+    /// Chooses at most two of `axes` so that one call copies as many rows of `width` bytes as possible. The other axes
+    /// are walked. A pitch must be positive and at least as wide as a row (`CUDA_MEMCPY3D` in CUDA's driver API).
     fn of_rows(axes: &[Axis], width: i64) -> Self {
         let (mut best, mut most) = ((None, None), 1);
         for (at, row) in axes.iter().enumerate() {
@@ -144,8 +127,7 @@ impl Blocks {
             if row.extent > most {
                 (best, most) = ((None, Some(at)), row.extent);
             }
-            // Only a dimension further out can be the dimension of planes: its step in the copy is a multiple of the
-            // row's.
+            // In the copy only a dimension further out steps by whole rows, so only such a dimension can be the planes.
             for (further, plane) in axes.iter().enumerate().take(at) {
                 let apart = plane.source / row.source;
                 let fits = plane.source % row.source == 0 && apart >= row.extent;
@@ -195,9 +177,8 @@ impl Blocks {
     }
 }
 
-/// The steps that fill the dimension `repeat` from its first item, within the copy: one item is copied to make two,
-/// then two to make four. The last step copies only as many items as are missing. `axes` are the dimensions whose
-/// stride in the array is not 0.
+/// The steps that fill the dimension `repeat` from its first item: each step doubles the items, and the last one copies
+/// only the missing items. `axes` are the dimensions whose stride in the array is not 0.
 fn doubled(repeat: Axis, axes: &[Axis]) -> impl Iterator<Item = Blocks> {
     let outer = axes.iter().filter(|axis| axis.target > repeat.target);
     let outer = together(outer.map(|axis| Axis { source: axis.target, ..*axis }).collect());
@@ -209,8 +190,7 @@ fn doubled(repeat: Axis, axes: &[Axis]) -> impl Iterator<Item = Blocks> {
     })
 }
 
-/// The dimensions of an array with elements, outermost first, with their strides in bytes in the array and in the copy.
-/// Dimensions of extent 1 are left out. [`together`] merges neighbouring dimensions.
+/// The array's dimensions of extent above 1, outermost first and merged by [`together`], with strides in bytes.
 fn merged(layout: &Layout, element_size: i64) -> Vec<Axis> {
     let mut compact = element_size;
     let mut axes = Vec::with_capacity(layout.shape().len());
@@ -224,8 +204,7 @@ fn merged(layout: &Layout, element_size: i64) -> Vec<Axis> {
     together(axes)
 }
 
-/// Merges neighbouring axes if in both the source and the target one step of the outer axis is as long as all steps of
-/// the inner axis together: its step times its extent.
+/// Merges neighbouring axes if, in the source and in the target, one outer step is as long as all inner steps together.
 fn together(axes: Vec<Axis>) -> Vec<Axis> {
     let mut made: Vec<Axis> = Vec::with_capacity(axes.len());
     for inner in axes {

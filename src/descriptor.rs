@@ -1,11 +1,11 @@
 //! The description that crosses between the protocols: pointer, type, layout, device, read-only.
 //!
-//! Two invariants hold for every descriptor that was read or made without an error. The pointer is 0 if and only if
-//! there are no elements. All bytes that the layout reaches lie inside the 64-bit address space.
+//! For every descriptor that was made without an error, the pointer is 0 if and only if there are no elements, and all
+//! bytes that the layout reaches lie inside the 64-bit address space.
 //!
-//! Type and layout are in DLPack's terms, with lanes. The *CAI array* is the same array in the terms of the CUDA Array
-//! Interface: several lanes are its last dimension ([`Descriptor::cai_shape`]). An array that only the CUDA Array
-//! Interface can express is held as an array of bytes. Its layout has one more dimension, for the bytes of an item.
+//! The *CAI array* is the same array in the terms of the CUDA Array Interface: several lanes are its last dimension. An
+//! array that only the CUDA Array Interface can express is held as an array of bytes, with one more dimension for the
+//! bytes of an item.
 
 use std::slice;
 
@@ -45,7 +45,6 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// A placeholder where there is no array: no dimensions, no elements and no pointer.
     pub(crate) const EMPTY: Self = Self {
         ptr: 0,
         dtype: Dtype::FIRST,
@@ -142,7 +141,7 @@ impl Descriptor {
         Ok(())
     }
 
-    /// The layout. After a change of the bytes that it reaches, call [`Self::set`].
+    /// After a change of the bytes that the layout reaches, call [`Self::set`].
     pub(crate) const fn layout_mut(&mut self) -> &mut Layout {
         &mut self.layout
     }
@@ -179,14 +178,14 @@ impl Descriptor {
         self
     }
 
-    /// Sets `readonly` as [`Self::with_readonly`] does.
+    /// `None` keeps the flag.
     pub(crate) const fn set_readonly(&mut self, readonly: Option<bool>) {
         if let Some(readonly) = readonly {
             self.readonly = readonly;
         }
     }
 
-    /// Replaces the device. The caller knows that the new one can access the memory.
+    /// The new device must be able to access the memory.
     #[cfg(feature = "python")]
     pub(crate) const fn set_device(&mut self, device: Device) {
         self.device = device;
@@ -211,8 +210,7 @@ impl Descriptor {
         (self.ptr.saturating_sub(below), below.saturating_add(above))
     }
 
-    /// Returns this array with its memory read as elements of `dtype`. The caller has checked that the element size
-    /// stays the same.
+    /// Returns this array with its memory read as elements of `dtype`, which must have the same element size.
     #[cfg(feature = "python")]
     #[must_use]
     pub(crate) fn of(mut self, dtype: Dtype) -> Self {
@@ -245,8 +243,8 @@ impl Descriptor {
     }
 
     /// The size in bytes of one item of the CAI array. If both protocols have the type, an item is one lane; if only
-    /// DLPack has it, a whole element. If only the CUDA Array Interface can express the array, the layout's last
-    /// dimension has one entry for each byte of an item.
+    /// DLPack has it, a whole element. If only the CUDA Array Interface can express the array, the size is the layout's
+    /// last extent.
     pub fn cai_itemsize(&self) -> i64 {
         match self.dtype {
             dtype if dtype.is_shared() => dtype.itemsize(),
@@ -283,8 +281,6 @@ impl Descriptor {
         CaiDims { values: self.of_items(self.layout.shape()).iter(), factor: 1, last }
     }
 
-    /// Whether the CAI array has a dimension for the lanes. An element of a type that only DLPack has is one item, with
-    /// all its lanes.
     const fn has_lanes(&self) -> bool {
         self.dtype.is_shared() && self.dtype.lanes() > 1
     }
@@ -297,7 +293,6 @@ impl Descriptor {
         CaiDims { values: self.of_items(self.layout.strides()).iter(), factor, last }
     }
 
-    /// `dims` without the last dimension, if that one counts the bytes of an item.
     #[inline]
     fn of_items<'a>(&self, dims: &'a [i64]) -> &'a [i64] {
         match dims.split_last() {
@@ -320,7 +315,7 @@ impl Descriptor {
 pub struct CaiDims<'a> {
     values: slice::Iter<'a, i64>,
     factor: i64,
-    /// The value for the dimension of the lanes, which comes last. `None` if there is no such dimension, or after it.
+    /// The value for the dimension of the lanes. `None` if there is no such dimension, or after it.
     last: Option<i64>,
 }
 
@@ -352,7 +347,6 @@ fn other_size(dtype: Dtype, layout: &Layout, Reach { below, above }: Reach) -> E
     Error::new(Kind::ItemSize, got)
 }
 
-/// The error for an array with elements and without a pointer.
 #[doc(hidden)]
 #[cold]
 pub fn null(layout: &Layout) -> Error {

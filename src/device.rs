@@ -1,9 +1,6 @@
-//! Devices say where memory is; places say where streams are.
+//! A [`Device`] says where memory is; a [`Place`] says where a stream is.
 //!
-//! DLPack names memory by `(device_type, device_id)`, a [`Device`]. The CUDA Array Interface names no device: the
-//! pointer implies it. A [`Device`] has one of the kinds of memory that CUDA can reach: device memory, pinned host
-//! memory, managed memory. A stream lives in a context of one GPU, a [`Place`]. Streams of any GPU may use managed and
-//! pinned memory, so a [`Device`] of managed or pinned memory gives no place.
+//! Streams of any GPU may use managed and pinned memory, so a [`Device`] of managed or pinned memory gives no place.
 
 use std::num::NonZeroUsize;
 
@@ -54,7 +51,7 @@ impl MemoryKind {
 pub struct Device {
     /// The kind of memory.
     pub kind: MemoryKind,
-    /// The ordinal in DLPack. DLPack's header asks for 0 for pinned and managed memory; this is not checked.
+    /// The ordinal in DLPack. DLPack's header asks for 0 for pinned and managed memory; the crate does not check the 0.
     pub id: i32,
 }
 
@@ -113,7 +110,6 @@ pub struct Context(pub NonZeroUsize);
 pub struct PointerAttributes {
     /// The ordinal of the GPU for which the memory was allocated or registered.
     pub ordinal: i32,
-    /// The kind of memory.
     pub kind: MemoryKind,
     /// The context that owns the memory. Managed and stream-ordered memory may have none.
     pub context: Option<Context>,

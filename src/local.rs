@@ -1,14 +1,11 @@
-//! Thread-local values.
-//!
-//! Foreign code may call the bridge while its thread ends: the destructor of a C++ `thread_local`, or of a pthread key,
-//! may call a deleter. By then Rust may have dropped some of the thread's values, and [`LocalKey::with`] panics for
-//! them. The accessors here return `None` instead. `clippy.toml` forbids the accessors of [`LocalKey`] that panic.
+//! Thread-local values. Foreign code may call the bridge while its thread ends, for instance from a C++
+//! `thread_local`'s destructor. By then Rust may have dropped the thread's values, and [`LocalKey::with`] would panic.
+//! The accessors here return `None`. `clippy.toml` forbids those that panic.
 
 use std::cell::Cell;
 use std::fmt;
 use std::thread::LocalKey;
 
-/// A thread-local value. An ending thread may have dropped it already.
 pub(crate) struct Local<T: 'static>(&'static LocalKey<T>);
 
 /// Declares [`Local`] values, with the syntax of `thread_local!` for `const` initialisers.
@@ -28,7 +25,7 @@ impl<T> Local<T> {
         Self(key)
     }
 
-    /// Runs `look` on the value, and returns its result; `None` if this thread has dropped the value.
+    /// Runs `look` on the value; `None` if this thread has dropped the value.
     #[inline(always)]
     pub(crate) fn with<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
         self.0.try_with(look).ok()
@@ -36,13 +33,13 @@ impl<T> Local<T> {
 }
 
 impl<T: Copy> Local<Cell<T>> {
-    /// The value; `None` if this thread has dropped it.
+    /// `None` if this thread has dropped the value.
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<T> {
         self.with(Cell::get)
     }
 
-    /// Sets the value and returns the previous value; `None` if this thread has dropped the value.
+    /// Returns the previous value; `None` if this thread has dropped the value.
     #[inline(always)]
     pub(crate) fn replace(&self, value: T) -> Option<T> {
         self.with(|cell| cell.replace(value))

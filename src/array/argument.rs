@@ -8,19 +8,16 @@ use super::origin::Use;
 use super::view::{View, ViewMut};
 use crate::descriptor::Descriptor;
 
-/// A kernel's argument, as the launch takes it.
 #[doc(hidden)]
 #[derive(Debug, Clone)]
 pub enum Slot {
-    /// A number: its bytes, little-endian and followed by zeros, and the name of its type.
+    /// The number's bytes, little-endian and followed by zeros, and its type's [`Element::NAME`].
     Number([u8; 8], &'static str),
-    /// A value of any other type, and the type's name.
     Value(Arc<dyn Any + Send + Sync>, &'static str),
-    /// An array, and whether the kernel may write it: true for a `ViewMut`, false for a `View`.
+    /// The flag says whether the kernel may write to the array.
     Memory(Descriptor, bool),
 }
 
-/// The memory behind an argument, and whether the kernel may write it, for the order with other scopes.
 #[doc(hidden)]
 #[allow(missing_debug_implementations, reason = "no user is handed one")]
 pub struct Used(pub(super) Use);
@@ -126,11 +123,11 @@ scalars!(i8, u8, i16, u16, i32, u32, i64, u64, f32, f64);
 #[cfg(feature = "half")]
 scalars!(half::f16, half::bf16);
 
-/// A structure, array or other value that a kernel takes by value. The kernel gets its bytes, in C layout if the type
-/// is `#[repr(C)]`. A kernel's stand-in gets it by [`OnHost::value`](crate::OnHost::value).
+/// A structure, array or other value that a kernel takes by value. The kernel gets the value's bytes, in C layout if
+/// the type is `#[repr(C)]`. A kernel's stand-in gets the value by [`OnHost::value`](crate::OnHost::value).
 ///
-/// The crate does not see the memory behind an address in the value. Pass a view as a further argument to order that
-/// memory.
+/// If the value contains an address, the crate does not know the memory there, and orders no work on it. To order that
+/// work, also pass a view of the memory as an argument.
 ///
 /// # Examples
 ///

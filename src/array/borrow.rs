@@ -28,15 +28,16 @@ use crate::error::{Error, Kind, Result};
 /// - [`is_managing_stream_synchronization`](cudarc::driver::CudaContext::is_managing_stream_synchronization) is true:
 ///   the context has a stream besides its default ones, and event tracking is not disabled.
 ///
-/// Then the other stream waits for the scope's stream. The scope's stream waits for the other one when this borrow is
-/// dropped, or at the scope's end. If a condition does not hold, either wait may be missing, and the crate reports no
-/// error, since it does not see the other stream. Then call `other.join(&stream)` before the work and
+/// Then the other stream waits for the scope's stream, and the scope's stream waits for the other one when this borrow
+/// is dropped, or at the scope's end. If a condition does not hold, either wait may be missing, and the crate reports
+/// no error, since it does not see the other stream. Then call `other.join(&stream)` before the work and
 /// `stream.join(&other)` after it, also after an error. If several other streams read, join each of them yourself:
 /// cudarc's event stands for one reader only.
 ///
-/// The crate does not see what cudarc queues. So while the borrow exists, other work on the same elements is refused
-/// ([`Borrowed`](Kind::Borrowed)), in this scope too, unless both only read. If the borrow is forgotten, this lasts
-/// until the scope ends. The borrow cannot leave its scope, so this does not compile:
+/// The crate does not see what cudarc queues. So while the borrow exists, the crate refuses other work on overlapping
+/// memory ([`Borrowed`](Kind::Borrowed)), in this scope too, unless the borrower and the work only read. If the borrow
+/// is forgotten, the crate refuses such work until the scope ends. The borrow cannot leave its scope, so this does not
+/// compile:
 ///
 /// ```compile_fail,E0521
 /// # use cai_bridge::{Array, CudaBorrow, Error, scope};
@@ -92,14 +93,12 @@ pub struct CudaBorrow<'v, T> {
     view: PhantomData<&'v T>,
 }
 
-/// An entry in the scope's list of lent memory. [`CudaBorrow`]'s drop removes it, or else the scope's end.
 struct ScopeBorrow {
     origin: Arc<dyn Origin>,
     scope: Arc<RustStream>,
     lent: Arc<dyn Lent>,
 }
 
-/// Memory lent to cudarc as a slice, with the slice's events. If the slice is forgotten, the events stay alive.
 struct LentToCuda {
     work: UsedBytes,
     stream: Arc<CudaStream>,
@@ -112,13 +111,13 @@ impl Lent for LentToCuda {
     }
 
     fn take_back(&self) -> Result<()> {
-        // SAFETY: `CudaBorrow` takes the slice apart only after this call has succeeded, and forgets the slice
-        // otherwise, so the events are alive.
+        // SAFETY: the events are alive: `CudaBorrow` gives up the slice that has them only after this call has
+        // succeeded.
         unsafe { self.events.wait(&self.stream) }
     }
 }
 
-/// A [`ViewMut`] lent to cudarc for writing. What [`CudaBorrow`] says holds here too.
+/// A [`ViewMut`] lent to cudarc for writing. The rules of [`CudaBorrow`] apply.
 ///
 /// # Examples
 ///
@@ -154,7 +153,7 @@ fn borrow<'v, T, S: WorkStream>(
     s.in_turn(&[used], || {
         let mut slice = slice_of(view, stream);
         let (events, _) = CudarcEvents::of(&mut *slice, stream);
-        // Record the slice's write event, so that other streams on which cudarc uses the slice wait for this stream.
+        // Record the slice's write event, so that cudarc's work on the slice on other streams waits for this stream.
         // SAFETY: the events belong to the slice, which exists until the borrow ends.
         unsafe { events.record(stream) }?;
         let lent: Arc<dyn Lent> = Arc::new(LentToCuda { work, stream: Arc::clone(stream), events });
@@ -166,8 +165,8 @@ fn borrow<'v, T, S: WorkStream>(
 }
 
 fn slice_of<T>(view: &View<'_, '_, T>, stream: &Arc<CudaStream>) -> ManuallyDrop<CudaSlice<T>> {
-    // SAFETY: the view's address, length and type were checked, and the view keeps the memory longer than the borrow.
-    // The borrow takes the slice apart without freeing the memory.
+    // SAFETY: the view's address, length and type are checked. The view outlives the borrow, which never frees the
+    // memory.
     ManuallyDrop::new(unsafe { stream.upgrade_device_ptr::<T>(view.ptr(), view.len()) })
 }
 
@@ -177,7 +176,7 @@ impl<'id, T: Element> View<'_, 'id, T> {
     /// # Errors
     ///
     /// [`NoBackend`](Kind::NoBackend): the scope's stream is not cudarc's. [`NotContiguous`](Kind::NotContiguous): the
-    /// view is not C-contiguous. [`Borrowed`](Kind::Borrowed): another borrow has the same elements, and one of the two
+    /// view is not C-contiguous. [`Borrowed`](Kind::Borrowed): another borrow overlaps the view, and one of the two
     /// writes. Other errors if the driver fails or a graph capture prevents a wait.
     ///
     /// # Examples
@@ -232,7 +231,7 @@ impl<T> Drop for CudaBorrow<'_, T> {
         if let Some(ScopeBorrow { origin, scope, lent }) = self.lease.take() {
             let taken = origin.users().take_back(&scope, |one| Arc::ptr_eq(one, &lent));
             if taken.is_err() {
-                return; // the slice's events still need a wait
+                return; // the scope's end still needs the slice's events
             }
         }
         // SAFETY: only this `drop` takes the slice out, and it runs once.

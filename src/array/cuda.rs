@@ -1,7 +1,5 @@
-//! cudarc's streams, memory and kernels.
-//!
-//! cudarc panics if the driver's library is missing. So before this module calls the driver through cudarc, it calls
-//! [`Cuda::get`], which then returns an error.
+//! cudarc's streams, memory and kernels. cudarc panics if the driver's library is missing. So before this module calls
+//! the driver through cudarc, it calls [`Cuda::get`], which then returns an error.
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
@@ -31,8 +29,8 @@ impl From<DriverError> for Error {
     }
 }
 
-// SAFETY: cudarc destroys its streams with their last `Arc`, and never destroys a default stream. The caller of
-// `wrap_borrowed_stream` promises that the wrapped stream lives as long. Each stream belongs to its `context()`.
+// SAFETY: cudarc destroys a stream with the last `Arc` of it, and never destroys a default stream. Who calls
+// `wrap_borrowed_stream` promises to keep the wrapped stream alive. Each stream belongs to its `context()`.
 unsafe impl WorkStream for Arc<CudaStream> {
     fn handle(&self) -> u64 {
         self.cu_stream() as u64
@@ -57,10 +55,9 @@ unsafe impl WorkStream for Arc<CudaStream> {
     }
 }
 
-/// The most streams that `pooled` makes for one GPU; threads share them.
+/// The most streams that the crate keeps for one GPU. Threads share them.
 const POOLED: u64 = 16;
 
-/// A GPU's primary context, its number from `cuCtxGetId`, and the streams made in it so far.
 struct PrimaryContext {
     ordinal: i32,
     life: u64,
@@ -70,16 +67,15 @@ struct PrimaryContext {
 
 static POOLS: Mutex<Vec<PrimaryContext>> = Mutex::new(Vec::new());
 
-/// The calling thread's stream on the GPU `ordinal`. It is made on the first call, and again after a reset of the
-/// device, which CUDA before 12 does not show. Threads may share a stream. The crate never destroys these streams.
+/// Returns the calling thread's stream on the GPU `ordinal`, which other threads may share. The crate never destroys
+/// the stream. If the device was reset, makes a new stream; before CUDA 12 a reset goes unnoticed.
 pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
     Cuda::get()?;
     let slot = Thread::current().number() % POOLED;
     let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
     let at = pools.iter().position(|pool| pool.ordinal == ordinal);
     let at = match at {
-        // A device reset destroyed the streams with their context. The old handles are invalid, and destroying a stream
-        // by such a handle kills the process, so forget them.
+        // A device reset destroyed the streams. Destroying such a stream again kills the process, so forget them.
         Some(at) if life(pools[at].context.cu_ctx() as usize)? != pools[at].life => {
             std::mem::forget(pools.swap_remove(at));
             new_pool(&mut pools, ordinal)?
@@ -95,12 +91,11 @@ pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
         if !pool.streams.is_empty() {
             return Ok::<_, Error>(pool.context.new_stream()?);
         }
-        // When the context's first stream is made, cudarc starts to order slices between streams. For that it makes the
-        // host wait for the device, unless event tracking is off.
-        // SAFETY: this pool made the context, which has no slice yet.
+        // When cudarc makes a context's first stream, the host waits for the device, unless event tracking is off.
+        // SAFETY: nothing else has this `CudaContext` yet, so no slice is made while event tracking is off.
         unsafe { pool.context.disable_event_tracking() };
         let stream = pool.context.new_stream();
-        // SAFETY: the same holds; this restores cudarc's default.
+        // SAFETY: event tracking is on by default, and no slice was made while event tracking was off.
         unsafe { pool.context.enable_event_tracking() };
         Ok(stream?)
     })?;
@@ -119,15 +114,14 @@ fn new_pool(pools: &mut Vec<PrimaryContext>, ordinal: i32) -> Result<usize> {
     Ok(pools.len() - 1)
 }
 
-/// Queues a copy of `bytes` to the device memory at `ptr` on `stream`. `bytes` have been read when this returns.
 pub(super) fn fill(stream: &Arc<CudaStream>, ptr: u64, bytes: &[u8]) -> Result<()> {
     let mut filled = Ok(());
     unlocked(&mut || {
         filled = Handle::Cuda.get().and_then(|driver| {
             within(driver, stream.place(), |_| {
                 let bytes = pageable(driver, bytes)?;
-                // SAFETY: the caller has just allocated that much memory at `ptr` on this stream. The driver has
-                // staged pageable memory when the call returns (CUDA driver API, "API synchronization behavior").
+                // SAFETY: the caller has just allocated that much memory at `ptr` on this stream. The driver has staged
+                // pageable memory when the call returns (CUDA driver API, "API synchronization behavior").
                 Ok(unsafe { result::memcpy_htod_async(ptr, &bytes, stream.cu_stream()) }?)
             })
         });
@@ -135,7 +129,7 @@ pub(super) fn fill(stream: &Arc<CudaStream>, ptr: u64, bytes: &[u8]) -> Result<(
     filled
 }
 
-/// The bytes in pageable memory: `bytes` themselves, or a copy.
+/// If CUDA knows the memory of `bytes`, returns a copy: the driver may read such memory after a call returns.
 fn pageable<'b>(driver: &dyn Driver, bytes: &'b [u8]) -> Result<Cow<'b, [u8]>> {
     let length = bytes.len();
     if buffer::is_pageable(driver, bytes.as_ptr().addr() as u64, length as u64)? {
@@ -148,8 +142,6 @@ fn pageable<'b>(driver: &dyn Driver, bytes: &'b [u8]) -> Result<Cow<'b, [u8]>> {
     Ok(Cow::Owned(copy))
 }
 
-/// Queues `kernel` on `stream`.
-///
 /// # Safety
 ///
 /// The kernel's code is complete. The kernel takes these arguments and touches no other memory.
@@ -167,12 +159,7 @@ pub(super) unsafe fn launch(
     launched
 }
 
-/// Loads the kernel in the stream's context if needed, and queues it on `stream`. Call this without the interpreter's
-/// lock: a full queue blocks a launch, and the driver may have to compile the kernel.
-///
-/// # Safety
-///
-/// The kernel's code is complete. The kernel takes these arguments and touches no other memory.
+/// Call this without the interpreter's lock: a full launch queue blocks, and the driver may compile the kernel.
 unsafe fn launch_unlocked(
     stream: &Arc<CudaStream>,
     kernel: &'static Kernel,
@@ -206,8 +193,6 @@ unsafe fn launch_unlocked(
     })
 }
 
-/// The bytes that the driver reads for a number or an address. Zeros for another value, which the driver reads in
-/// place.
 fn bytes(slot: &Slot) -> [u8; 8] {
     match slot {
         Slot::Number(number, _) => *number,
@@ -216,8 +201,7 @@ fn bytes(slot: &Slot) -> [u8; 8] {
     }
 }
 
-/// The kernel's code in the form that the driver takes. Code that begins like a cubin or a fatbin stays as it is. Other
-/// code is PTX text and gets a NUL at its end; text with a NUL inside is an error.
+/// The kernel's code for `cuModuleLoadData`: a cubin or a fatbin as it is, PTX text with a NUL at its end.
 fn image(kernel: &Kernel) -> Result<Cow<'_, [u8]>> {
     const CUBIN: &[u8] = b"\x7fELF";
     const FATBIN: &[u8] = &0xBA55_ED50_u32.to_le_bytes();
@@ -233,8 +217,7 @@ fn with_nul(kernel: &Kernel) -> Error {
     Error::kernel_code(kernel.name(), format!("a NUL in {kernel:?}"))
 }
 
-/// Returns the kernel's function in the context of `stream`, which must be current. If needed, loads the kernel there
-/// first; it stays loaded. A launch of the function may use `shared` bytes of dynamic shared memory.
+/// The context of `stream` must be current. A kernel that this loads stays loaded in the context.
 fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> Result<CUfunction> {
     let context = stream.context().cu_ctx() as usize;
     let life = life(context)?;
@@ -247,8 +230,7 @@ fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> R
     if let Some(function) = known(&mut loaded()) {
         return function;
     }
-    // The kernel's `compile` function may run here, and then the driver may compile its code. `kernel.loaded` is not
-    // locked meanwhile, so other threads can launch this kernel. Only scopes on the same memory wait, for their turn.
+    // `kernel.loaded` is not locked while the code is made and loaded, so other threads can launch the kernel.
     let image = image(kernel)?;
     let name = CString::new(kernel.name()).map_err(|_| with_nul(kernel))?;
     // SAFETY: text ends with a NUL, and a binary states its length. The caller of the launch promises that the binary
@@ -258,12 +240,11 @@ fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> R
     let function = unsafe { result::module::get_function(module, name) }?;
     let mut loaded = loaded();
     if let Some(sooner) = known(&mut loaded) {
-        // Another thread loaded the kernel first, so this module is not needed.
         // SAFETY: the module was loaded above, in this context, and its function has not been launched.
         let _ = unsafe { result::module::unload(module) };
         return sooner;
     }
-    // Forget modules of an earlier context at this address: the driver unloaded them with that context.
+    // The driver unloaded the modules of an earlier context at this address with that context.
     loaded.retain(|known| known.context != context);
     let mut new = Loaded { context, life, function: function as usize, shared: 0 };
     let function = with_shared(&mut new, shared);
@@ -271,24 +252,20 @@ fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> R
     function
 }
 
-/// Returns the function. If no launch has asked for as many as `shared` bytes of dynamic shared memory yet, first sets
-/// the function's limit to `shared`. Smaller requests leave the limit: another thread may be about to launch the
-/// function with more.
+/// Never lowers the function's limit of shared memory: another thread may be about to launch with more.
 fn with_shared(loaded: &mut Loaded, shared: u32) -> Result<CUfunction> {
     let function = loaded.function as CUfunction;
     if shared > loaded.shared {
         let most = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let bytes = i32::try_from(shared).unwrap_or(i32::MAX);
-        // SAFETY: the function was loaded in the current context, which has not been destroyed since: its number is the
-        // same.
+        // SAFETY: the function was loaded in the current context, whose number is still the same.
         unsafe { result::function::set_function_attribute(function, most, bytes) }?;
         loaded.shared = shared;
     }
     Ok(function)
 }
 
-/// The context's number (`cuCtxGetId`). A later context at the same address has another number. Before CUDA 12 the
-/// number is always 0, and two such contexts cannot be told apart.
+/// `cuCtxGetId`: a later context at the same address has another number. Before CUDA 12 always 0.
 fn life(context: usize) -> Result<u64> {
     let context = NonZeroUsize::new(context).map(Context);
     let none = || Error::new(Kind::DriverMissing, "a stream without a context");

@@ -137,7 +137,7 @@ elements! {
     Bool = "bool",
 }
 
-/// The element type that `T::NAME` names. Fails if the name is unknown, or the named type has another size than `T`.
+/// Fails if the name `T::NAME` is unknown, or its element type has another size than `T`.
 pub(crate) fn dtype_of<T: Element>() -> Result<Dtype> {
     let size = i64::try_from(size_of::<T>()).unwrap_or(0);
     Dtype::from_name(T::NAME)
@@ -145,14 +145,12 @@ pub(crate) fn dtype_of<T: Element>() -> Result<Dtype> {
         .ok_or_else(|| Error::new(Kind::ElementType, format!("{} of {size} bytes", T::NAME)))
 }
 
-/// The bytes of `values`.
 pub(crate) fn bytes<T: Element>(values: &[T]) -> &[u8] {
-    // SAFETY: an `Element` has no padding, by its contract, so all its bytes are initialised. The result borrows the
-    // slice.
+    // SAFETY: an `Element` has no padding, so all its bytes are initialised. The result borrows the slice.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-/// The values in `bytes`. An incomplete last value is dropped.
+/// Drops an incomplete last value.
 pub(crate) fn values<T: Element>(bytes: &[u8]) -> Vec<T> {
     let value = |bytes: &[u8]| {
         // SAFETY: `chunks_exact` gives exactly the bytes of a `T`, and any bytes are a valid value.
@@ -161,7 +159,7 @@ pub(crate) fn values<T: Element>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(value).collect()
 }
 
-/// The addresses of an array's elements, in C order.
+/// The elements' addresses in C order.
 pub(super) fn addresses(array: &Descriptor) -> Vec<u64> {
     let (layout, size) = (array.layout(), array.dtype().element_size());
     if layout.size() == 0 {
@@ -169,8 +167,7 @@ pub(super) fn addresses(array: &Descriptor) -> Vec<u64> {
     }
     let mut found = vec![array.ptr()];
     for (extent, stride) in layout.shape().iter().zip(layout.strides()) {
-        // No product or sum wraps: each result is an element's address or offset, and all elements lie in the address
-        // space.
+        // Nothing wraps around: each result is the address or the offset of an element.
         let along =
             |ptr: u64| (0..*extent).map(move |i| ptr.wrapping_add_signed(i * stride * size));
         found = found.into_iter().flat_map(along).collect();

@@ -1,8 +1,6 @@
-//! The events by which cudarc orders the streams that use its memory.
-//!
-//! If a use of memory makes cudarc record an event or wait for one, and this fails, cudarc keeps the error in its
-//! context. The next cudarc call that checks the context, on any thread, returns the error. The end of a borrow relies
-//! on its waits, so this module makes these waits itself and gets their errors.
+//! The events by which cudarc orders the streams that use its memory. If cudarc fails to record or wait for such an
+//! event, it keeps the error in its context, and a later cudarc call of any thread returns the error. This module makes
+//! the waits itself, so that it gets their errors.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -18,9 +16,7 @@ use crate::driver::Handle;
 use crate::error::{Error, Result};
 use crate::order::{wait_on_host, within};
 
-/// The events of some memory, each a `CUevent` as an integer. cudarc records `read` after a read and `written` after a
-/// write; managed memory has one event for both. `None` means no event: a slice made while event tracking was off has
-/// neither.
+/// The `CUevent`s that cudarc records after it reads and writes some memory; `None` if the memory has no such event.
 pub(super) struct CudarcEvents {
     read: Option<usize>,
     written: Option<usize>,
@@ -29,13 +25,12 @@ pub(super) struct CudarcEvents {
 }
 
 impl CudarcEvents {
-    /// The events of `memory`, and the device address of `memory`.
+    /// Also returns the device address of `memory`.
     pub(super) fn of<T>(
         memory: &mut (impl DevicePtr<T> + DevicePtrMut<T> + Send),
         stream: &CudaStream,
     ) -> (Self, u64) {
-        // Both calls may also make `stream` wait, and errors of these waits are dropped here. A caller that needs the
-        // waits calls `CudarcEvents::wait`, which makes them itself and returns their errors.
+        // The errors of waits that both calls make are dropped. A caller that needs the waits calls `wait`.
         undisturbed(stream.context(), || {
             let read = event_of(memory.device_ptr(stream).1);
             let (ptr, written) = memory.device_ptr_mut(stream);
@@ -43,27 +38,24 @@ impl CudarcEvents {
         })
     }
 
-    /// Records the memory's write event on `stream`. If the context manages stream synchronization, cudarc's later uses
-    /// of the memory, on any stream of the context, then wait for the work queued on `stream`. Does nothing for memory
-    /// without a write event.
+    /// Records the memory's write event, if the memory has one, on `stream`.
     ///
     /// # Safety
     ///
     /// The memory that the events belong to is alive, or was forgotten without being dropped.
     pub(super) unsafe fn record(&self, stream: &Arc<CudaStream>) -> Result<()> {
         each(stream, [self.written, None], |event| {
-            // SAFETY: the caller promises that the memory, and so its event, exists; `stream` keeps the stream alive.
+            // SAFETY: the caller promises that the event exists; `stream` keeps the stream alive.
             unsafe { result::event::record(event, stream.cu_stream()) }
         })
     }
 
-    /// Makes later work on `stream` run after the last read and the last write of the memory that cudarc has recorded,
-    /// each if the memory has an event for it. If recording an event may have failed, with or without events, the host
-    /// waits for all streams of the context instead.
+    /// Makes `stream` wait for the memory's read and write events. If recording one of them may have failed, makes the
+    /// host wait for all streams of the context instead.
     ///
     /// # Safety
     ///
-    /// The memory that the events belong to is alive, or was forgotten without being dropped.
+    /// As for [`CudarcEvents::record`].
     pub(super) unsafe fn wait(&self, stream: &Arc<CudaStream>) -> Result<()> {
         if has_unsaid(stream.context()) {
             self.unsure.store(true, Ordering::Relaxed);
@@ -71,8 +63,7 @@ impl CudarcEvents {
         if !self.unsure.load(Ordering::Relaxed) {
             return each(stream, [self.read, self.written], |event| {
                 let flags = CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
-                // SAFETY: the caller promises that the memory, and so its event, exists; `stream` keeps the stream
-                // alive.
+                // SAFETY: the caller promises that the event exists; `stream` keeps the stream alive.
                 unsafe { result::stream::wait_event(stream.cu_stream(), event, flags) }
             });
         }
@@ -80,8 +71,8 @@ impl CudarcEvents {
     }
 }
 
-/// Makes `stream` wait for the last write to `memory` that cudarc has recorded, and returns the device address of
-/// `memory`. If the record of that write or cudarc's wait may have failed, the host waits for all streams of the context.
+/// Returns the device address of `memory`, after making `stream` wait for cudarc's last write to `memory`. If recording
+/// that write, or waiting for it, may have failed, the host waits for all streams of the context instead.
 pub(super) fn read<T>(
     memory: &(impl DevicePtr<T> + Sync),
     stream: &Arc<CudaStream>,
@@ -90,7 +81,6 @@ pub(super) fn read<T>(
     let ptr = undisturbed(stream.context(), || {
         let (ptr, used) = memory.device_ptr(stream);
         event_of(used);
-        // If `device_ptr` left an error in the context, its wait may have failed.
         is_unsure |= stream.context().check_err().is_err();
         ptr
     });
@@ -100,9 +90,8 @@ pub(super) fn read<T>(
     Ok(ptr)
 }
 
-/// Makes cudarc's later writes to `memory`, on any stream of the context, run after the work queued on `stream`, by
-/// recording the memory's read event. If that fails, the host waits for all streams of the context. Memory without a
-/// read event gets no wait, except what its `DevicePtr` does itself.
+/// Records the read event of `memory`, if it has one, so that cudarc's later writes to `memory` wait for the work
+/// queued on `stream`. If the record fails, the host waits for all streams of the context.
 pub(super) fn end_read<T>(
     memory: &(impl DevicePtr<T> + Sync),
     stream: &Arc<CudaStream>,
@@ -111,8 +100,7 @@ pub(super) fn end_read<T>(
     let Some(event) = event else { return Ok(()) };
     let flags = CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
     each(stream, [Some(event), None], |event| {
-        // The event stands for one reader only. So make `stream` wait for the previous reader, and then record the
-        // event for this one.
+        // The event stands for one reader only. So first make `stream` wait for the previous reader.
         // SAFETY: `memory` is borrowed, so it is alive, and it keeps its event alive; the `Arc` keeps the stream alive.
         unsafe { result::stream::wait_event(stream.cu_stream(), event, flags) }?;
         // SAFETY: `memory` keeps its event alive, and the `Arc` the stream.
@@ -130,8 +118,6 @@ fn synchronize(stream: &Arc<CudaStream>) -> Result<()> {
     waited
 }
 
-/// Runs `call` on each event that is not `None`, with the stream's context current and without the interpreter's lock.
-/// Stops at the first error. May block.
 fn each(
     stream: &Arc<CudaStream>,
     events: [Option<usize>; 2],
@@ -147,8 +133,7 @@ fn each(
     done
 }
 
-/// Takes the event out of `used`, so that dropping `used` does not record it. `None` if `used` has no event; a `Sync`
-/// guard makes the host wait for its stream.
+/// Takes the event out of `used`, so that dropping `used` does not record the event.
 fn event_of(mut used: SyncOnDrop<'_>) -> Option<usize> {
     match &mut used {
         SyncOnDrop::Record(event) => event.take().map(|(event, _)| event.cu_event() as usize),
@@ -156,8 +141,7 @@ fn event_of(mut used: SyncOnDrop<'_>) -> Option<usize> {
     }
 }
 
-/// Whether an earlier call of cudarc, perhaps the record of an event, failed and could not report it. Leaves the error
-/// for the next caller.
+/// Whether an earlier call of cudarc failed and kept its error in the context. Leaves the error there.
 fn has_unsaid(context: &CudaContext) -> bool {
     let unsaid = context.check_err();
     let has = unsaid.is_err();
@@ -165,9 +149,7 @@ fn has_unsaid(context: &CudaContext) -> bool {
     has
 }
 
-/// Runs `call`, drops the error that it left in the context, and puts back the error that the context held before. The
-/// interpreter's lock is released meanwhile: memory that says where it is makes a stream wait, which a full launch queue
-/// blocks, and memory without events makes the host wait.
+/// Runs `call` without the interpreter's lock. Then replaces the context's error by the one from before `call`.
 fn undisturbed<R: Send>(context: &CudaContext, call: impl FnOnce() -> R + Send) -> R {
     let before = context.check_err();
     let done = answered(call);

@@ -30,18 +30,14 @@ pub struct Kernel {
     name: &'static str,
     code: KernelCode,
     on_host: Option<fn(&OnHost<'_>) -> Result<()>>,
-    /// The kernel's entries, one for each context in which the kernel was loaded.
     #[cfg(feature = "cudarc")]
     pub(super) loaded: Mutex<Vec<Loaded>>,
 }
 
-/// A function that makes a kernel's code at run time.
 type Compile = fn() -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>>;
 
-/// A kernel's code.
 enum KernelCode {
     Given(&'static [u8]),
-    /// The function that makes the code, and the code itself once a launch on a GPU has made it.
     #[cfg_attr(
         not(feature = "cudarc"),
         expect(dead_code, reason = "without it nothing is launched there")
@@ -49,16 +45,14 @@ enum KernelCode {
     Compiled(Compile, OnceLock<Vec<u8>>),
 }
 
-/// A kernel loaded in a context: the `CUfunction`, the context, and the context's number, since a later context may
-/// have the same address.
 #[cfg(feature = "cudarc")]
 #[derive(Clone, Copy)]
 pub(super) struct Loaded {
     pub(super) context: usize,
     pub(super) life: u64,
     pub(super) function: usize,
-    /// The limit of dynamic shared memory that the function has, in bytes per block: the most that a launch has asked
-    /// for. 0 stands for the driver's default limit.
+    /// The most dynamic shared memory, in bytes per block, that a launch has asked for. It is the function's limit; 0
+    /// stands for the driver's default limit.
     pub(super) shared: u32,
 }
 
@@ -89,10 +83,10 @@ impl Kernel {
     }
 
     /// The entry `name` of PTX, a cubin or a fatbin that `compile` makes, for instance by NVRTC. `compile` runs at the
-    /// first launch on a GPU and never on the simulated device, so a test on the simulated device needs no compiler.
-    /// Its error, or its panic, is the launch's [error](crate::ErrorKind::KernelCode): cudarc panics if NVRTC's library
-    /// is missing. After an error the next launch calls `compile` again. First launches in two threads may both call
-    /// it.
+    /// first launch on a GPU and never on the simulated device, so a test on the simulated device needs no compiler. If
+    /// `compile` fails or panics, the launch returns an [error](crate::ErrorKind::KernelCode), and the next launch
+    /// calls `compile` again. cudarc panics if NVRTC's library is missing. First launches in two threads may both call
+    /// `compile`.
     ///
     /// # Examples
     ///
@@ -170,7 +164,8 @@ impl Kernel {
         if let Some(code) = made.get() {
             return Ok(code);
         }
-        // Call `compile` before `get_or_init`, not inside: it is the program's own function and may launch this kernel.
+        // Do not call `compile` inside `get_or_init`: `compile` may launch this kernel, and a nested `get_or_init`
+        // deadlocks.
         let got = match caught(compile) {
             Ok(Ok(code)) => return Ok(made.get_or_init(|| code)),
             Ok(Err(error)) => error.to_string(),

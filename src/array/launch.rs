@@ -17,21 +17,20 @@ use crate::error::{Error, Kind, Result, said};
 
 impl<'id, S: WorkStream> Scope<'id, S> {
     /// Queues `kernel` on the scope's stream. The simulated device queues the kernel's [stand-in](Kernel::on_host) in
-    /// its place, and checks the arguments' memory against all other work: it counts a `&View` as read and a `&mut
-    /// ViewMut` as written. If a stand-in fails or panics, the simulated device makes a report, as it does for a race.
+    /// the kernel's place, and reports races: it counts a `&View` as read and a `&mut ViewMut` as written. It also
+    /// reports a stand-in that fails or panics.
     ///
     /// # Safety
     ///
     /// The kernel's code is whole: a cubin or fatbin states its own length, and the driver reads that far. The kernel
-    /// takes arguments of these types, with a view as the address of its first element. It touches only the memory of
-    /// the views among its arguments, and writes only to each [`ViewMut`](crate::ViewMut). Views of two arrays may
-    /// overlap: Python can pass an array twice, and an [`Array`](crate::Array) has clones.
+    /// takes arguments of these types, with a view as the address of its first element. The kernel touches only the
+    /// memory of the views among its arguments, and writes only to each [`ViewMut`](crate::ViewMut). Views of two
+    /// arrays may overlap: Python can pass an array twice, and an [`Array`](crate::Array) has clones.
     ///
-    /// Work on one array, its clones and its parts is in order, whichever scopes queue it. The crate does not know that
-    /// two separately imported arrays overlap. If one scope works on one of these arrays and another scope on the other
-    /// array, end the first scope before the second begins, unless both scopes only read. If the arrays' producers name
-    /// different streams, then, between the two scopes, make the producer's stream of the second scope's array wait for
-    /// the producer's stream of the first scope's array.
+    /// The crate orders the work of all scopes on one array, its clones and its parts. It does not know that two
+    /// separately imported arrays overlap. If one scope works on one of these arrays and another scope on the other
+    /// array, end the first scope before the second begins, unless both scopes only read. If the arrays' producers have
+    /// different streams, also make the second array's producer wait for the first array's, between the two scopes.
     ///
     /// # Errors
     ///
@@ -85,7 +84,6 @@ impl<'id, S: WorkStream> Scope<'id, S> {
     }
 }
 
-/// Queues the Rust function that stands in for `kernel` on the simulated device.
 fn queue(stream: &SimulatedStream, kernel: &'static Kernel, slots: Vec<Slot>) -> Result<()> {
     let work = kernel.stand_in()?;
     let mut spans = (Vec::new(), Vec::new());

@@ -19,19 +19,18 @@ use crate::error::{Error, Kind, Result};
 use crate::layout::Layout;
 use crate::stream::Alive;
 
-/// Memory that the crate allocates for work on `stream`, and frees after that work.
 struct StreamOrderedMemory<S> {
     driver: Handle,
     stream: S,
-    /// `stream`, as the allocating thread sees it: a per-thread default stream stays that thread's.
+    /// The memory is freed on `stream`. A per-thread default stream means the allocating thread's.
     producer: RustStream,
     buffer: Buffer,
     dtype: Dtype,
     shape: Vec<i64>,
 }
 
-// SAFETY: the driver allocated the bytes of `shape` elements of `dtype`, ready for work on the stream, and frees them
-// only when this value is dropped. Besides the array's users only `from_host` uses them, on the same stream.
+// SAFETY: the driver allocated memory for `shape` elements of `dtype`, ready for work on the stream, and frees it only
+// when this value is dropped. Besides the array's users only `from_host` uses the memory, on the same stream.
 unsafe impl<S: WorkStream> Owner for StreamOrderedMemory<S> {
     type Stream = S;
 
@@ -61,9 +60,9 @@ impl<S> Drop for StreamOrderedMemory<S> {
 }
 
 impl Array {
-    /// Makes a C-contiguous array of `shape` in new memory, for work on `stream`. The values are not initialised. The
-    /// driver allocates and frees the memory in the order of `stream`. On a device without memory pools the driver
-    /// cannot: there the host waits for the device when the memory is freed.
+    /// Makes a C-contiguous array of `shape` in new memory, for work on `stream`. The values are not initialised. On a
+    /// device with memory pools the driver allocates and frees the memory in the order of `stream`. On other devices
+    /// the host waits for the device when the memory is freed.
     ///
     /// # Errors
     ///
@@ -188,8 +187,7 @@ impl Array {
         Ok(read.map(|read| values(&read)).unwrap_or_default())
     }
 
-    /// Makes the host wait for the work on `on`, and then reads the values one by one. A borrowed simulated device has
-    /// no call for copies.
+    /// A borrowed simulated device cannot copy, so the host waits for the work on `on` and then reads each value.
     fn gathered<T: Element>(&self, driver: &Handle, on: Alive<'_>) -> Result<Vec<T>> {
         let (calls, mut waited) = (driver.get()?, Ok(()));
         unlocked(&mut || waited = calls.wait_stream(on));

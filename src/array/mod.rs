@@ -80,8 +80,8 @@ pub struct Array {
     pub(crate) origin: Arc<dyn Origin>,
 }
 
-/// An array whose memory may be written. Other code may have the same memory: Python code, and clones of the [`Array`]
-/// that became this `ArrayMut`.
+/// An array whose memory may be written. Python code, and clones of the [`Array`] that became this `ArrayMut`, may use
+/// the same memory.
 ///
 /// # Examples
 ///
@@ -114,13 +114,11 @@ impl Array {
         Ok(Self { descriptor, origin })
     }
 
-    /// The array's memory, for work that writes it (`writes`) or only reads it.
     fn used(&self, writes: bool) -> Use {
         let origin = Arc::clone(&self.origin);
         Use { origin, work: UsedBytes::of(&self.descriptor, writes) }
     }
 
-    /// The descriptor of the array that `owner` owns.
     pub(crate) fn describe(owner: &impl Owner) -> Result<Descriptor> {
         let dtype = owner.dtype();
         let layout = Layout::from_elements(owner.shape(), owner.strides(), dtype.element_size())?;
@@ -154,7 +152,7 @@ impl Array {
         self.descriptor.layout().strides()
     }
 
-    /// Whether the array is C-contiguous. An array without elements is.
+    /// Whether the array is C-contiguous. An array without elements is C-contiguous.
     ///
     /// # Examples
     ///
@@ -193,8 +191,8 @@ impl Array {
         self.descriptor.device()
     }
 
-    /// The address of the first element; 0 if there are none. To work on the array, [take](Array::on) it in a scope:
-    /// an address alone orders nothing.
+    /// The address of the first element; 0 if there are none. An address alone orders no work: to work on the array,
+    /// [take](Array::on) it in a scope.
     ///
     /// # Examples
     ///

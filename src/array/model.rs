@@ -1,8 +1,5 @@
-//! A loom model of scopes that use one array's memory in several threads. Loom tries many interleavings of their work,
-//! borrows and ends.
-//!
-//! `make loom` runs it. A [`ModelDevice`] records which work each stream follows, and fails if two operations that must
-//! be in order are not.
+//! A loom model of scopes that use one array's memory in several threads. `make loom` runs it. The model fails if a
+//! write is not in order with other work on the memory.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -25,8 +22,7 @@ use crate::error::{Kind, Result};
 use crate::layout::Layout;
 use crate::stream::Alive;
 
-/// The number of the calling loom thread. `Thread::current` cannot tell loom's threads apart, since loom runs them all
-/// on one OS thread.
+/// Loom runs all its threads on one OS thread, so `Thread::current` cannot tell them apart.
 pub(super) fn thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     loom::thread_local! {
@@ -40,8 +36,6 @@ const HOME: u64 = 0x100;
 const CUDARCS: u64 = 0x1000;
 const CONSUMER: u64 = 0x2000;
 
-/// The simulated GPU of the model: for each piece of queued work whether it writes, and for each stream the work that
-/// the stream follows.
 #[derive(Default)]
 struct ModelDevice {
     work: Vec<bool>,
@@ -64,7 +58,6 @@ impl ModelDevice {
     }
 }
 
-/// Memory that records the waits between streams and the work on it. Between two records loom may run other threads.
 struct Noted {
     device: Mutex<ModelDevice>,
     users: Users,
@@ -127,7 +120,6 @@ unsafe impl WorkStream for Numbered {
     }
 }
 
-/// Memory lent to a stream of cudarc.
 struct Borrow {
     memory: Arc<Noted>,
     work: UsedBytes,
@@ -146,21 +138,19 @@ impl Lent for Borrow {
     }
 }
 
-/// One thread's scope and its array.
 struct ModelScope {
     scope: ScopeMemory,
     memory: Arc<Noted>,
     array: Descriptor,
 }
 
-/// What a scope does with its memory.
 #[derive(Clone, Copy)]
 enum Does {
     Reads,
     Writes,
     ReadsAndWrites,
-    /// Lends the memory to a stream of cudarc, which writes. Then takes the memory back, or, if it `forgets` to, leaves
-    /// that to the scope's end.
+    /// Lends the memory to a stream of cudarc, which writes. If the scope `forgets` to take the memory back, the
+    /// scope's end does.
     Borrows {
         forgets: bool,
     },
@@ -175,8 +165,7 @@ impl ModelScope {
         Self { scope, memory: Arc::clone(memory), array }
     }
 
-    /// Runs the scope from beginning to end. Returns false if its work was refused because another scope had lent the
-    /// memory.
+    /// Returns false if the scope's work was refused because another scope had lent the memory.
     fn run(self, does: Does) -> bool {
         let done = match does {
             Does::Reads => self.work(false),
@@ -194,8 +183,6 @@ impl ModelScope {
         }
     }
 
-    /// Takes the array in the scope, and then, while this thread has the turn on the memory, calls `queue` with the
-    /// handle of the scope's stream.
     fn queue(&self, writes: bool, queue: impl FnOnce(u64)) -> Result<()> {
         let origin: Arc<dyn Origin> = Arc::clone(&self.memory) as _;
         self.scope.take(&origin, &self.array, writes)?;
@@ -230,9 +217,8 @@ impl ModelScope {
     }
 }
 
-/// Runs one scope for each of `all`, each in a thread of its own, the last in this thread. Checks that no work races,
-/// that not every scope was refused, and that the memory is not lent at the end. So that a model takes seconds, loom
-/// makes at most three preemptions in a run of two threads, and one in a run of more.
+/// Runs one scope for each of `all`, each in its own thread. Checks that no work races, that not all scopes were
+/// refused, and that the memory is not lent at the end. Loom's preemptions are bounded, so that a model takes seconds.
 fn at_once(all: &'static [Does]) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(if all.len() == 2 { 3 } else { 1 });
@@ -247,14 +233,13 @@ fn at_once(all: &'static [Does]) {
         let mut ran = usize::from(mine.run(does));
         ran += others.into_iter().map(|one| usize::from(one.join().unwrap())).sum::<usize>();
         assert!(ran > 0, "each was refused for the others");
-        // All scopes have ended: the producer's next work and a later scope follow all of them.
         memory.work(HOME, true);
         assert!(ModelScope::new(&memory, 9).run(Does::Writes), "the memory is still lent");
     });
 }
 
-/// Exports the memory in one thread while a scope, which has worked on it as `does` says, ends in another. Checks that
-/// the consumer's work follows the scope's, and that the producer's next work follows the consumer's.
+/// Exports the memory in one thread while a scope that has worked on it ends in another. Checks that the consumer's
+/// work follows the scope's, and that the producer's next work follows the consumer's.
 fn exported_while_a_scope_ends(does: Does) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);

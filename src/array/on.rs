@@ -57,9 +57,9 @@ pub struct OnMut<'a, 'id> {
 }
 
 impl Array {
-    /// Takes the array in the scope `s`, for work that reads it. Work that the scope queues from now on runs after the
-    /// work that the array's producer had queued when the scope first took this memory, by this or another array. It
-    /// also runs after what other open scopes that write to this memory have queued.
+    /// Takes the array in the scope `s`, for work that reads it. Work that the scope queues from now on runs after what
+    /// the array's producer had queued when the scope first took this memory, through this or another array. It also
+    /// runs after what other open scopes that write to this memory have queued.
     ///
     /// # Errors
     ///

@@ -104,7 +104,7 @@ impl OnHost<'_> {
     pub fn store<T: Element>(&self, at: usize, values: &[T]) -> Result<()> {
         let (array, written) = self.memory::<T>(at)?;
         if !written {
-            // The launch declared only reads of this array, so the device has not checked a write.
+            // The launch declared this array as only read, so the simulated device has not checked a write.
             return Err(refused(at, "a View, which is only read, to store in".to_owned()));
         }
         if usize::try_from(array.layout().size()) != Ok(values.len()) {
@@ -117,7 +117,7 @@ impl OnHost<'_> {
         Ok(())
     }
 
-    /// The array at the index `at` of the arguments, and whether the kernel may write it.
+    /// The flag says whether the kernel may write to the array.
     fn memory<T: Element>(&self, at: usize) -> Result<(&Descriptor, bool)> {
         match self.slots.get(at) {
             Some(Slot::Memory(array, written)) if array.dtype().name() == T::NAME => {
@@ -127,7 +127,6 @@ impl OnHost<'_> {
         }
     }
 
-    /// The error for an argument of another kind or type than the stand-in function wants, or for a missing one.
     #[cold]
     fn wrong(&self, at: usize, wanted: &str, of: &str) -> Error {
         let there = match self.slots.get(at) {

@@ -15,42 +15,35 @@ use crate::error::{Result, caught};
 use crate::order::{self, Purpose, within};
 use crate::stream::Alive;
 
-/// The memory of an array. This value keeps the memory alive, knows the memory's users, and makes their streams wait
-/// for each other.
+/// Keeps an array's memory alive, and makes the streams of the memory's users wait for each other.
 pub(crate) trait Origin: Any + Send + Sync {
-    /// The driver that the memory belongs to.
     fn driver(&self) -> &Handle;
 
-    /// The GPU and context of the producer's streams.
     fn place(&self) -> Place;
 
     /// Makes the stream `to` wait for the producer's work on the memory. `door` names the call in the log.
     fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()>;
 
-    /// Makes the producer's stream wait for the stream `user`. In some cases the host waits instead. If the producer's
-    /// stream is unknown, the memory is kept until the work on `user` is done.
+    /// Makes the producer's stream, or the host, wait for the work on the stream `user`. If the producer's stream is
+    /// unknown, keeps the memory until that work is done.
     fn give_back(&self, user: Alive<'_>) -> Result<()>;
 
-    /// The scopes that use the memory and have not ended.
     fn users(&self) -> &Users;
 
-    /// Makes one user's stream, `to`, wait for another user's, `from`.
     fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
         order::connect(Purpose::hand_over("scope"), self.driver(), from, to, unlocked)
     }
 }
 
-/// Memory that work uses, with the part of it that the work touches, and whether the work writes.
 #[derive(Clone)]
 pub(super) struct Use {
     pub(super) origin: Arc<dyn Origin>,
     pub(super) work: UsedBytes,
 }
 
-/// Makes `scope` a user of the memory, while this thread has the turn on the memory. The scope's stream waits for the
-/// producer if [`Users::enter`] says so, as at the scope's first entry. It also waits for the other open scopes: for
-/// all of them if `work` writes, else for those that write. Fails if memory that a scope has lent overlaps that of
-/// `work`, unless the borrower and `work` only read.
+/// Makes `scope` a user of the memory. The scope's stream then waits for the other open scopes that write to the
+/// memory; if `work` writes, for all of them. It also waits for the producer if [`Users::enter`] says so. Fails if
+/// `work` overlaps memory that a scope has lent, unless the borrower and `work` only read.
 pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: UsedBytes) -> Result<()> {
     let _turn = origin.users().turn();
     enter_in_turn(origin, scope, work)
@@ -59,23 +52,22 @@ pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: UsedByte
 fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, work: UsedBytes) -> Result<()> {
     let Others { scopes, producer } = origin.users().enter(scope, work)?;
     if producer {
-        // Wait for the producer only after `scope` has entered: a scope that ends meanwhile then finds `scope` among
-        // the users, or has already made the producer wait.
+        // Enter first: another scope that ends meanwhile makes `scope` wait, or has already made the producer wait.
         origin.order_for("scope", scope.alive())?;
         origin.users().caught_up(scope);
     }
     scopes.iter().try_for_each(|other| origin.order(other.alive(), scope.alive()))
 }
 
-/// Runs `queue`, which queues the scope's work on the memory of `uses`. Before it, the scope's stream waits as in
-/// [`enter`]. Until `queue` returns, no other thread queues work on that memory by this function.
+/// Makes the scope's stream wait for the memory of `uses` as [`enter`] does, then runs `queue`, which queues work on
+/// that memory. Meanwhile no other thread queues work on the memory by this function.
 pub(super) fn in_turn<R>(
     uses: &[Use],
     scope: &Arc<RustStream>,
     queue: impl FnOnce() -> Result<R>,
 ) -> Result<R> {
     let mut memory: Vec<_> = uses.iter().map(|one| one.origin.users()).collect();
-    // Each thread takes its turns in the order of addresses, so that no two threads wait for each other.
+    // Every thread takes its turns in the order of addresses, so that no two threads wait for each other.
     memory.sort_by_key(|users| std::ptr::from_ref(*users).addr());
     let _turns: Vec<_> = memory.into_iter().map(Users::turn).collect();
     for Use { origin, work } in uses {
@@ -84,13 +76,12 @@ pub(super) fn in_turn<R>(
     queue()
 }
 
-/// Ends the use of the memory by `scope`. First the scope's stream waits for work on memory that the scope lent. Then
-/// the producer's stream waits for the scope's stream. Then each other open scope's stream does so too, unless this
-/// other scope and `scope` only read. If a wait fails, the scope stays a user.
+/// Ends the use of the memory by `scope`. The scope's stream waits for the borrowers of memory that the scope lent.
+/// Then the producer's stream and the other open scopes wait for the scope's stream; two scopes that only read do not
+/// wait for each other. If a wait fails, the scope stays a user.
 pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
     origin.users().take_back(scope, |_| true)?;
-    // Do this before the scope stops being a user: a scope that enters later waits for the producer's stream alone, and
-    // so for this scope.
+    // Do this before `remove`: a scope that enters later waits only for the producer's stream, and so for this scope.
     origin.give_back(scope.alive())?;
     let _turn = origin.users().turn();
     let others = origin.users().after(scope);
@@ -99,9 +90,9 @@ pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
     Ok(())
 }
 
-/// Makes `to`, the stream of a consumer of `array`, wait for the open scopes on its memory and for the producer. If
-/// `array` is read-only the consumer only reads, and scopes that only read are left out. Fails if a scope has lent
-/// elements of `array`, unless the borrower and the consumer only read. `door` names the call in the log.
+/// Makes `to`, the stream of a consumer of `array`, wait for the producer and for the open scopes on the memory. If
+/// `array` is read-only, `to` does not wait for scopes that only read. Fails if `array` overlaps memory that a scope
+/// has lent, unless `array` is read-only and the borrower only reads. `door` names the call in the log.
 pub(super) fn hand_over(
     door: &'static str,
     origin: &dyn Origin,
@@ -110,14 +101,12 @@ pub(super) fn hand_over(
 ) -> Result<()> {
     let others = origin.users().beside(to, UsedBytes::of(array, !array.readonly()))?;
     others.iter().try_for_each(|other| origin.order(other.alive(), to))?;
-    // Wait for the producer only after the list of scopes was made: a scope that ended before is not in the list, but
-    // has made the producer wait.
+    // Wait for the producer last: a scope that ended before `beside` has already made the producer wait.
     origin.order_for(door, to)
 }
 
-/// Prepares the hand-over of `array` to Python. Records in each open scope that Python code has the memory. Then makes
-/// the producer's stream wait for the scopes that [`hand_over`] would wait for, and fails where [`hand_over`] would find
-/// lent elements.
+/// Call this before `array` goes to Python. Makes the producer's stream wait for the same open scopes as [`hand_over`].
+/// Makes each open scope wait for the producer again before each later work.
 #[cfg(feature = "python")]
 pub(crate) fn give_back(origin: &dyn Origin, array: &Descriptor) -> Result<()> {
     let to = Alive::legacy(origin.place());
@@ -126,11 +115,8 @@ pub(crate) fn give_back(origin: &dyn Origin, array: &Descriptor) -> Result<()> {
     others.iter().try_for_each(|other| origin.give_back(other.alive()))
 }
 
-/// Memory that a Rust value owns.
 pub(crate) struct RustMemory {
     driver: Handle,
-    /// The stream on which the memory is ready. When a scope or an exported tensor that uses the memory ends, this
-    /// stream waits for the stream on which the scope, or the tensor's consumer, worked.
     producer: RustStream,
     process: Process,
     owner: Mutex<Option<Box<dyn Send>>>,
@@ -143,7 +129,6 @@ impl RustMemory {
         Self { driver, producer, process, owner, users: Users::default() }
     }
 
-    /// The stream on which the memory is ready.
     #[cfg(feature = "python")]
     pub(crate) const fn producer(&self) -> &RustStream {
         &self.producer
@@ -175,10 +160,9 @@ impl Origin for RustMemory {
 }
 
 impl Drop for RustMemory {
-    /// Drops the owner, with the memory's context current if the driver allows it, and then makes the thread's context
-    /// current again. The interpreter's lock is released meanwhile, since the owner may wait for the device. In a
-    /// forked child the owner is leaked, since the driver does not survive a fork. A panic of the owner is caught and
-    /// logged: the caller may be C code of a consumer.
+    /// Drops the owner in the memory's context if possible, without the interpreter's lock. A forked child leaks the
+    /// owner: CUDA does not survive a fork. The caller may be C code, so a panic of the owner is logged and goes no
+    /// further.
     fn drop(&mut self) {
         let owner = self.owner.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if !self.process.is_current() {
@@ -210,7 +194,6 @@ impl fmt::Debug for RustMemory {
     }
 }
 
-/// Returns the origin as the concrete type `O`, if it has that type.
 #[cfg(feature = "python")]
 pub(crate) fn downcast<O: Origin>(origin: &Arc<dyn Origin>) -> Option<&O> {
     let any: &dyn Any = &**origin;

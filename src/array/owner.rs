@@ -8,11 +8,11 @@ use crate::dtype::Dtype;
 ///
 /// The crate drops the owner after the last array, view, tensor or Python object of the memory, and after
 /// [`stream`](Owner::stream) waits for all their work. So an owner that frees the memory on that stream frees it in
-/// order. If the wait fails, the owner is kept until a later call can make the wait, or dropped if the context is
-/// destroyed or broken. For the end of a scope or a tensor, later calls of [`scope`](crate::scope) and
-/// [`Array::to_dlpack`](crate::Array::to_dlpack) try again. For the end of a Python object, later calls from Python
-/// do, and a thread of the crate. A forked child never drops an owner that its parent gave to the crate. The crate may
-/// drop the owner on any thread. If the drop panics, the crate catches the panic and logs it.
+/// order. If the wait fails, the crate keeps the owner and tries again later. For a scope or a tensor, calls of
+/// [`scope`](crate::scope) and [`Array::to_dlpack`](crate::Array::to_dlpack) try again. For a Python object, calls from
+/// Python and a thread of the crate try again. If the context is destroyed or broken, the crate drops the owner without
+/// a wait. A forked child never drops an owner that its parent gave to the crate. The crate may drop the owner on any
+/// thread. If the drop panics, the crate catches the panic and logs it.
 ///
 /// # Safety
 ///
@@ -78,8 +78,7 @@ pub unsafe trait Owner: Send + 'static {
     /// The type of the stream.
     type Stream: WorkStream;
 
-    /// The stream on which the memory is ready. Before the owner is dropped, this stream waits for all work on the
-    /// memory, except as [`Owner`] says.
+    /// The stream on which the memory is ready.
     fn stream(&self) -> &Self::Stream;
 
     /// The address of the first element. Not called for an array without elements.
@@ -91,7 +90,7 @@ pub unsafe trait Owner: Send + 'static {
     /// The extents.
     fn shape(&self) -> &[i64];
 
-    /// The strides in elements; `None`, the default, for C-contiguous.
+    /// The strides in elements; by default `None`, which means C-contiguous.
     fn strides(&self) -> Option<&[i64]> {
         None
     }

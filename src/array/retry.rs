@@ -10,7 +10,6 @@ use crate::driver::fork::Process;
 use crate::error::Error;
 use crate::lease::{EndState, Ending, Failure, Holder, Queue, Settlement};
 
-/// An end whose waits still have to be made: `user` ends its use of the memory `origin`.
 pub(crate) struct Retry {
     pub(crate) origin: Arc<dyn Origin>,
     pub(crate) user: Arc<RustStream>,
@@ -31,23 +30,22 @@ impl Holder for Retry {
     }
 }
 
-/// The ends whose waits are to be tried again.
 struct Retries {
     queue: LazyLock<Queue<Ending<Retry>>>,
-    /// The process that put the first end in the queue. A forked child makes none of its parent's waits and must not
-    /// touch the queue, which a thread of the parent may have been changing.
+    /// The process that put the first end in the queue. A forked child of this process must not touch the queue, which
+    /// another thread of the parent may have been changing.
     process: OnceLock<Process>,
 }
 
 static RETRIES: Retries =
     Retries { queue: LazyLock::new(Queue::default), process: OnceLock::new() };
 
-/// How many ends in the queue one call of [`look`] tries again, at most.
+/// The most ends that one call of [`look`] tries.
 const AT_A_CALL: usize = 4;
 
-/// Makes the waits that are due when `user` ends its use of the memory. If one fails, tries once more. If the second
-/// try fails too, returns the first error, and the memory is kept for [`look`], or, in a forked child of a process that
-/// keeps such memory, leaked. If the context is destroyed or broken, the memory is dropped.
+/// Ends the use of `origin` by `user` ([`origin::end`]). If that fails twice, returns the first error and queues the
+/// end for [`look`], which keeps the memory alive. If a retry is useless, for instance because the context is
+/// destroyed, drops the memory instead. A forked child of the process that filled the queue leaks the memory.
 pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<(), Error> {
     let Err(error) = origin::end(&*origin, user) else { return Ok(()) };
     let mut ending = Ending::new(Retry { origin, user: Arc::clone(user) });
@@ -63,8 +61,8 @@ pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<
     Err(error)
 }
 
-/// Tries a few of the ends in the queue again, the least recently tried first. Does nothing in a forked child of the
-/// process that filled the queue.
+/// Tries the least recently tried ends in the queue again. Does nothing in a forked child of the process that filled
+/// the queue.
 pub(crate) fn look() {
     if RETRIES.process.get().is_some_and(|by| by.is_current()) && !RETRIES.queue.is_empty() {
         drop(RETRIES.queue.ask(AT_A_CALL, |ending| {

@@ -19,7 +19,7 @@ use crate::error::{Error, Kind, Result};
 ///
 /// When `work` first [takes](Array::on) an array, `stream` waits for the array's producer: work queued on `stream` from
 /// then on runs after what the producer had queued. When `work` returns, even by an error or a panic, the producer's
-/// stream waits for `stream`. The host does not wait.
+/// stream waits for `stream`. The host waits for GPU work only if no stream can wait instead.
 ///
 /// Scopes may be nested, on the same stream or on different ones, and may run in several threads. A
 /// [launch](Scope::launch) waits for earlier work of other open scopes on the same memory, unless both scopes only
@@ -105,9 +105,9 @@ use crate::error::{Error, Kind, Result};
 ///
 /// # Errors
 ///
-/// The error of `work`. Or an error if the wait at the end fails or a graph capture prevents it. In this case the
-/// memory is kept alive, and later calls of `scope` and [`Array::to_dlpack`] try to make the wait again. If the context
-/// is destroyed or broken, the memory is dropped instead.
+/// The error of `work`. Or an error if the wait at the end fails or a graph capture prevents it. After such an error
+/// the memory is kept alive, and later calls of `scope` and [`Array::to_dlpack`] try to make the wait again. If the
+/// context is destroyed or broken, the memory is dropped instead.
 ///
 /// # Examples
 ///
@@ -157,11 +157,10 @@ where
 pub struct Scope<'id, S> {
     stream: &'id S,
     used: ScopeMemory,
-    /// Makes the lifetime `'id` invariant, so that the views of one scope do not fit another.
     brand: Brand<'id>,
 }
 
-/// An invariant lifetime, which distinguishes scopes.
+/// Invariant in `'id`, so that the compiler refuses a view of one scope in another scope.
 pub(crate) type Brand<'id> = PhantomData<fn(&'id ()) -> &'id ()>;
 
 impl<S: WorkStream> Scope<'_, S> {
@@ -184,9 +183,7 @@ impl<S: WorkStream> Scope<'_, S> {
         self.stream
     }
 
-    /// Makes this scope's stream wait as [`ScopeMemory::take`] says, so that work in the scope may read `array` and, if
-    /// `writes`, write it. Fails if the stream belongs to another driver, if the array is in device memory of another
-    /// GPU, or if a scope has lent elements of the array, unless the borrower and this work only read.
+    /// Fails if the array belongs to another driver than the stream, or is in device memory of another GPU.
     pub(super) fn take(&self, array: &Array, writes: bool) -> Result<()> {
         let to = self.used.user.alive();
         if !self.stream.backend().is_of(array.origin.driver()) {
@@ -200,14 +197,10 @@ impl<S: WorkStream> Scope<'_, S> {
         self.used.take(&array.origin, &array.descriptor, writes)
     }
 
-    /// Calls `queue`, which queues this scope's work on the memory in `uses`. The work runs after what other open
-    /// scopes have queued on that memory, unless both only read. Meanwhile no other thread queues scope work there.
-    /// Fails if a scope has lent elements that the work uses, unless the borrower and the work only read.
     pub(super) fn in_turn<R>(&self, uses: &[Use], queue: impl FnOnce() -> Result<R>) -> Result<R> {
         origin::in_turn(uses, self.used.user(), queue)
     }
 
-    /// The scope's stream. The address of this `RustStream` identifies the scope among the memory's users.
     #[cfg(feature = "cudarc")]
     pub(super) const fn user(&self) -> &Arc<RustStream> {
         self.used.user()
@@ -220,7 +213,6 @@ impl<S: WorkStream> fmt::Debug for Scope<'_, S> {
     }
 }
 
-/// A scope's stream, and the memory that the scope uses. Dropping it calls [`ScopeMemory::end`] and logs an error.
 pub(super) struct ScopeMemory {
     user: Arc<RustStream>,
     origins: RefCell<Vec<Arc<dyn Origin>>>,
@@ -235,9 +227,7 @@ impl ScopeMemory {
         self.origins.borrow().iter().any(|known| Arc::ptr_eq(known, origin))
     }
 
-    /// Makes the scope's stream wait for the memory's producer: at the scope's first use of the memory, when the scope
-    /// begins to write, and at every use once Python code has got the memory during the scope. Also makes the stream
-    /// wait for the other open scopes on the memory. Two scopes that only read do not wait for each other.
+    /// Enters the memory ([`origin::enter`]), and keeps the memory alive until the scope ends.
     pub(super) fn take(
         &self,
         origin: &Arc<dyn Origin>,
@@ -254,8 +244,7 @@ impl ScopeMemory {
         taken
     }
 
-    /// For each memory that the scope uses, makes the producer's stream wait for this scope. The other open scopes on
-    /// the memory wait as well, unless both scopes only read. Goes on after an error, and returns the first one.
+    /// Ends the scope's use of each memory ([`retry::settle`]). Goes on after an error, and returns the first one.
     pub(super) fn end(&self) -> Result<()> {
         let mut done = Ok(());
         for origin in self.origins.take() {
@@ -264,7 +253,7 @@ impl ScopeMemory {
         done
     }
 
-    /// The scope's stream. The address of this `RustStream` identifies the scope among the memory's users.
+    /// The scope's stream. The memory's users know the scope by the address of this `RustStream`.
     pub(super) const fn user(&self) -> &Arc<RustStream> {
         &self.user
     }

@@ -130,8 +130,6 @@ impl Array {
         self.described(self.ptr().wrapping_add_signed(bytes), layout)
     }
 
-    /// Splits the array in two: the elements before `at` along `axis`, and the elements from `at` on. Fails if there is
-    /// no such axis, or if `at` is negative or beyond the axis's extent.
     pub(super) fn split_at(&self, axis: usize, at: i64) -> Result<(Self, Self)> {
         let (shape, strides) = (self.shape(), self.strides());
         let Some(extent) = shape.get(axis).copied().filter(|extent| (0..=*extent).contains(&at))
@@ -144,7 +142,7 @@ impl Array {
             shape[axis] = count;
             self.strided(offset, &shape, strides)
         };
-        // If `at` is the extent, the second part has no elements and needs no offset.
+        // If `at` is the extent, the second part has no elements, and an offset would lie outside the array.
         let start = if at < extent { at * strides[axis] } else { 0 };
         Ok((part(0, at)?, part(start, extent - at)?))
     }
@@ -157,8 +155,8 @@ impl Array {
 }
 
 impl Array {
-    /// Fails if the array is in device memory of another GPU than the stream `to`. A stream of any GPU may work on
-    /// managed and pinned memory.
+    /// Fails if the array is in device memory of another GPU than the stream `to`. Streams of any GPU may use managed
+    /// and pinned memory.
     pub(super) fn check_device(&self, to: Alive<'_>) -> Result<()> {
         let (device, ordinal) = (self.device(), to.place().ordinal);
         if device.kind != MemoryKind::Device || device.id == ordinal {

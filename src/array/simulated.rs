@@ -49,7 +49,6 @@ impl SimulatedStream {
         Ok(Self(Arc::new(Owned { driver: driver.clone(), ordinal, handle })))
     }
 
-    /// Whether the stream belongs to the simulated device of `driver`.
     pub(super) fn is_of(&self, driver: &Handle) -> bool {
         match (&self.0.driver, driver) {
             (Handle::Simulated(own), Handle::Simulated(other)) => Arc::ptr_eq(own, other),
@@ -58,7 +57,7 @@ impl SimulatedStream {
         }
     }
 
-    /// The simulated device that the stream belongs to. Fails in a forked child.
+    /// The stream's simulated device. Fails in a forked child of the process that made the device or borrowed it.
     pub(crate) fn machine(&self) -> Result<&dyn Machine> {
         self.0.driver.get()?;
         self.0.driver.machine().ok_or_else(|| Error::new(Kind::NoBackend, "no machine"))

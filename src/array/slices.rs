@@ -19,9 +19,7 @@ use crate::device::{Device, MemoryKind};
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 
-/// Owns memory, or shares it, for an array of one dimension.
 struct Foreign<M> {
-    /// What keeps the memory: a cudarc slice, a [`WaitOnDrop`] or a [`Shared`].
     _memory: M,
     stream: Arc<CudaStream>,
     ptr: u64,
@@ -65,15 +63,15 @@ fn foreign<T: Element>(
 ) -> Result<ArrayMut> {
     let length =
         i64::try_from(length).map_err(|_| Error::new(Kind::ShapeOverflow, length.to_string()))?;
-    // DLPack's header requires 0 for memory that every GPU can access.
+    // `dlpack.h`: `device_id` is 0 for pinned and managed memory.
     let id = if kind == MemoryKind::Device { stream.place().ordinal } else { 0 };
     let device = Device { kind, id };
     let (dtype, shape) = (dtype_of::<T>()?, [length]);
     Array::from_owner(Foreign { _memory: memory, stream, ptr, dtype, shape, device })?.writable()
 }
 
-/// Returns the address of `memory`, after making `stream` wait for cudarc's reads and writes of the memory, since the
-/// array's users may write. On an error the caller must forget the memory.
+/// Makes `stream` wait for cudarc's reads and writes of `memory`, since the array's users may write. Returns the
+/// address of `memory`. On an error the caller must not drop `memory`: cudarc's work on it may be pending.
 fn ready<T>(
     memory: &mut (impl DevicePtr<T> + DevicePtrMut<T> + Send),
     stream: &Arc<CudaStream>,
@@ -217,10 +215,9 @@ impl Array {
         slice: PinnedHostSlice<T>,
         stream: &Arc<CudaStream>,
     ) -> Result<ArrayMut> {
-        // `as_ptr` makes the host wait.
+        // `as_ptr` makes the host wait for cudarc's work on the memory.
         let ptr = answered(|| slice.as_ptr().map(|ptr| ptr.expose_provenance() as u64))?;
         let at = (ptr, slice.len());
-        // `WaitOnDrop`: the host frees this memory, and must not do so before the work on `stream` is done.
         foreign::<T>(
             WaitOnDrop(ManuallyDrop::new(slice), Arc::clone(stream)),
             Arc::clone(stream),
@@ -265,8 +262,7 @@ impl Array {
     }
 }
 
-/// Memory in an `Arc`, which other code may share. The array only reads it. When this value is dropped, `stream`
-/// already waits for all of the array's reads.
+/// Memory that other code shares. At this value's drop, `stream` already waits for the array's reads.
 struct Shared<T, M: DevicePtr<T> + Send + Sync + 'static> {
     memory: Arc<M>,
     stream: Arc<CudaStream>,
@@ -274,8 +270,7 @@ struct Shared<T, M: DevicePtr<T> + Send + Sync + 'static> {
 }
 
 impl<T, M: DevicePtr<T> + Send + Sync + 'static> Drop for Shared<T, M> {
-    /// Makes cudarc's later writes run after the reads that were queued on `stream`, as [`events::end_read`] says. If
-    /// that fails, the memory is never freed.
+    /// Makes cudarc's later writes wait for `stream`. If that fails, the memory is never freed.
     fn drop(&mut self) {
         if let Err(error) = events::end_read(&*self.memory, &self.stream) {
             tracing::warn!(
@@ -287,8 +282,7 @@ impl<T, M: DevicePtr<T> + Send + Sync + 'static> Drop for Shared<T, M> {
     }
 }
 
-/// Memory that the host frees at once, so dropping this first makes the host wait for the stream. If the wait fails,
-/// the memory is never freed.
+/// Memory that the host frees, so the host first waits for the stream. If the wait fails, the memory is never freed.
 struct WaitOnDrop<M: Send>(ManuallyDrop<M>, Arc<CudaStream>);
 
 impl<M: Send> Drop for WaitOnDrop<M> {

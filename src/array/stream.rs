@@ -63,8 +63,7 @@ pub unsafe trait WorkStream: Clone + Send + Sync + 'static {
 }
 
 impl Backend<'_> {
-    /// Whether the stream belongs to `driver`. A handle of one driver means nothing to another. A stream of another
-    /// runtime is taken to belong to every driver.
+    /// Whether the stream belongs to `driver`. Always true for [`Backend::Other`], which the crate cannot check.
     pub(super) fn is_of(&self, driver: &Handle) -> bool {
         match self {
             #[cfg(feature = "cudarc")]
@@ -75,16 +74,12 @@ impl Backend<'_> {
     }
 }
 
-/// The runtime that owns the stream, for calls that only the owner can make.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Backend<'a> {
-    /// A cudarc stream.
     #[cfg(feature = "cudarc")]
     Cuda(&'a Arc<CudaStream>),
-    /// A stream of the simulated device.
     Simulated(&'a SimulatedStream),
-    /// A stream of another runtime.
     Other,
 }
 
@@ -108,7 +103,7 @@ unsafe impl WorkStream for SimulatedStream {
     }
 }
 
-/// A stream that is kept alive. For a per-thread default stream, this is the stream of the thread that made this value.
+/// A stream that this value keeps alive. A per-thread default stream is that of the thread that made the value.
 #[derive(Clone)]
 pub(crate) struct RustStream {
     stream: Stream,
@@ -125,13 +120,11 @@ impl RustStream {
         }
     }
 
-    /// Which stream this is.
     #[cfg(feature = "python")]
     pub(crate) const fn stream(&self) -> Stream {
         self.stream
     }
 
-    /// The stream, with the proof that it is alive while `self` exists.
     pub(crate) const fn alive(&self) -> Alive<'_> {
         // SAFETY: the field `_voucher` is a clone of a `WorkStream`, which by the trait's contract keeps the stream
         // alive. The result borrows `self`, which holds that clone.

@@ -49,8 +49,6 @@ pub type Tensor = Managed<DLManagedTensorVersioned>;
 /// ```
 pub type LegacyTensor = Managed<DLManagedTensor>;
 
-/// What an exported tensor keeps: the array's memory, and the consumer's stream. Dropping it makes the producer's
-/// stream wait for the consumer's.
 struct TensorOwner {
     origin: Option<Arc<dyn Origin>>,
     user: Arc<RustStream>,
@@ -58,8 +56,7 @@ struct TensorOwner {
 }
 
 impl Drop for TensorOwner {
-    /// Makes the producer's stream wait for the consumer's. Runs on any thread that deletes the tensor. In a forked
-    /// child the memory is leaked.
+    /// Makes the producer's stream wait for the consumer's. In a forked child the memory is leaked instead.
     fn drop(&mut self) {
         let Some(origin) = self.origin.take() else { return };
         if !self.process.is_current() {
@@ -131,8 +128,7 @@ impl Array {
         encode::legacy(&self.descriptor, self.tensor_owner(stream)?)
     }
 
-    /// Makes the consumer's `stream` wait for the array's producer and for open scopes, and returns what the tensor
-    /// keeps. The errors are those of [`Array::to_dlpack`].
+    /// Makes the consumer's `stream` wait for the producer's work on the array.
     fn tensor_owner(&self, stream: &impl WorkStream) -> Result<Box<TensorOwner>> {
         retry::look();
         let user = Arc::new(RustStream::of(stream));

@@ -1,10 +1,7 @@
 //! The scopes that use an array's memory at the same time: nested, or in several threads.
 //!
-//! The producer's stream waits for a scope when the scope ends. Before that, work of other scopes on the memory must
-//! wait for the scope's stream directly. Scopes that only read do not wait for each other.
-//!
-//! A thread makes a scope's waits and queues its work in one *turn*: no other thread queues scope work on the memory in
-//! between. A thread waits for its turn without the interpreter's lock, which the current holder of the turn may need.
+//! A thread makes a scope's waits and queues the scope's work in one *turn*: no other thread queues scope work on the
+//! memory in between.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +13,6 @@ use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
 
-/// The synchronisation types: from `std`, or in the model from loom, which tries many interleavings.
 mod sync {
     #[cfg(all(loom, test))]
     pub(super) use loom::sync::atomic::AtomicU64;
@@ -29,7 +25,6 @@ mod sync {
     pub(super) use std::sync::{Mutex, MutexGuard};
     pub(super) use std::sync::{PoisonError, TryLockError};
 
-    /// The calling thread's number.
     #[cfg(not(all(loom, test)))]
     pub(super) fn thread() -> u64 {
         crate::stream::Thread::current().number()
@@ -44,33 +39,31 @@ mod sync {
 pub(crate) struct Users {
     live: Mutex<Vec<User>>,
     turn: Mutex<()>,
-    /// The number of the thread whose turn it is, or 0.
+    /// The number of the thread that has the turn; 0 if none has.
     holder: AtomicU64,
 }
 
 struct User {
-    /// The scope's stream. Its address identifies the scope.
+    /// The scope's stream. The address in the `Arc` identifies the scope.
     stream: Arc<RustStream>,
     writes: bool,
     /// Whether the scope must wait for the producer before its next work.
     behind: bool,
-    /// Whether Python code got the memory while the scope was open. The producer's stream waits for Python's work, but
-    /// the crate does not learn when. So the scope waits for the producer before each work of its own.
+    /// Whether Python code got the memory while the scope was open. Python code may queue work at any time, so the
+    /// scope waits for the producer before each work of its own.
     shown: bool,
-    /// The memory that the scope has lent and not taken back yet.
     lent: Vec<Arc<dyn Lent>>,
 }
 
 /// Memory lent to other code, which may queue work on any stream without the crate's knowledge.
 pub(super) trait Lent: Send + Sync {
-    /// The lent memory, and whether the borrower may write to it.
     fn work(&self) -> UsedBytes;
 
     /// Makes the stream of the lending scope wait for the borrower's work.
     fn take_back(&self) -> Result<()>;
 }
 
-/// A range of memory, as an address and a length in bytes, and whether work there writes.
+/// An address, a length in bytes, and whether work writes to the memory there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UsedBytes {
     bytes: (u64, u64),
@@ -78,12 +71,11 @@ pub(super) struct UsedBytes {
 }
 
 impl UsedBytes {
-    /// The memory from the lowest to the highest byte of `array`, gaps included.
     pub(super) fn of(array: &Descriptor, writes: bool) -> Self {
         Self { bytes: array.span(), writes }
     }
 
-    /// Whether work on the two spans must be in order: they overlap, and one of them is written.
+    /// Whether work on the two ranges must be in order: the ranges overlap, and one of them is written.
     const fn meets(self, other: Self) -> bool {
         let ((start, length), (other_start, other_length)) = (self.bytes, other.bytes);
         let apart = start.saturating_add(length) <= other_start
@@ -92,7 +84,7 @@ impl UsedBytes {
     }
 }
 
-/// What a scope must wait for before its next work: the streams of other scopes, and, if `producer`, the producer's.
+/// A scope waits for the streams `scopes` before its next work, and if `producer`, for the producer's stream.
 pub(super) struct Others {
     pub(super) scopes: Vec<Arc<RustStream>>,
     pub(super) producer: bool,
@@ -103,8 +95,7 @@ impl User {
         Arc::ptr_eq(&self.stream, scope)
     }
 
-    /// Whether this user's work must be in order with other work, which writes if `writes` is set. True if this user
-    /// or the other work writes, whichever bytes they use.
+    /// Whether this user's work must be in order with other work, which writes if `writes`.
     const fn meets(&self, writes: bool) -> bool {
         writes || self.writes
     }
@@ -115,8 +106,9 @@ impl Users {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no other thread has the turn on this memory, and takes it until the guard is dropped. If this thread
-    /// has the turn already, returns at once: a log subscriber may run any code, even this function.
+    /// Waits until no other thread has the turn on this memory. The wait releases the interpreter's lock, which the
+    /// turn's holder may need. Returns at once if this thread has the turn, as when a log subscriber calls this
+    /// function.
     pub(super) fn turn(&self) -> TurnGuard<'_> {
         let me = sync::thread();
         if self.holder.load(Ordering::Relaxed) == me {
@@ -133,9 +125,8 @@ impl Users {
         TurnGuard(Some((guard, &self.holder)))
     }
 
-    /// Makes `scope` a user of the memory, if it is none yet, and records whether it writes. Returns what the scope
-    /// must wait for. Fails while any scope, also `scope` itself, has lent elements that `work` uses, unless `work` and
-    /// the borrower only read: the crate does not see the borrower's work.
+    /// Makes `scope` a user of the memory. Fails if a scope has lent elements that `work` uses, unless `work` and the
+    /// borrower only read: the crate does not see the borrower's work.
     pub(super) fn enter(&self, scope: &Arc<RustStream>, work: UsedBytes) -> Result<Others> {
         let mut users = self.lock();
         check_lent(&users, scope.alive(), work)?;
@@ -152,8 +143,7 @@ impl Users {
         Ok(Others { scopes, producer: user.behind || user.shown })
     }
 
-    /// Records that the scope has waited for the producer. The scope need not wait for it again, unless it begins to
-    /// write, or Python code gets the memory while the scope is open.
+    /// Records that the scope has waited for the producer.
     pub(super) fn caught_up(&self, scope: &Arc<RustStream>) {
         if let Some(user) = self.lock().iter_mut().find(|user| user.is(scope)) {
             user.behind = false;
@@ -166,7 +156,7 @@ impl Users {
         self.lock().iter_mut().for_each(|user| user.shown = true);
     }
 
-    /// Adds `lent` to the memory that `scope` has lent. Does nothing if `scope` is not a user.
+    /// Does nothing if `scope` is not a user.
     #[cfg(any(feature = "cudarc", all(loom, test)))]
     pub(super) fn lend(&self, scope: &Arc<RustStream>, lent: Arc<dyn Lent>) {
         if let Some(user) = self.lock().iter_mut().find(|user| user.is(scope)) {
@@ -174,8 +164,7 @@ impl Users {
         }
     }
 
-    /// Takes back the scope's lent memory that `which` selects. Stops at the first error. Memory that was not taken
-    /// back stays lent.
+    /// Takes back the lent memory that `which` selects. After an error, memory not yet taken back stays lent.
     pub(super) fn take_back(
         &self,
         scope: &Arc<RustStream>,
@@ -197,8 +186,8 @@ impl Users {
         Ok(())
     }
 
-    /// The open scopes that must wait for `scope` when it ends: all others if `scope` wrote, else only writers. If
-    /// `scope` is not a user, as the consumer of a tensor, it counts as a writer.
+    /// The open scopes that must wait for `scope` when it ends: all others if `scope` wrote, else only writers. A
+    /// `scope` that is not a user, such as a tensor's consumer, counts as a writer.
     pub(super) fn after(&self, scope: &Arc<RustStream>) -> Vec<Arc<RustStream>> {
         let users = self.lock();
         let writes = users.iter().find(|user| user.is(scope)).is_none_or(|own| own.writes);
@@ -209,8 +198,7 @@ impl Users {
         self.lock().retain(|user| !user.is(scope));
     }
 
-    /// The open scopes that `work` must wait for. `work` runs on the stream `to`, and belongs to no scope. Fails if a
-    /// scope has lent elements that `work` uses, unless `work` and the borrower only read.
+    /// The open scopes that `work` on the stream `to` must wait for. Fails as [`Users::enter`] does.
     pub(super) fn beside(&self, to: Alive<'_>, work: UsedBytes) -> Result<Vec<Arc<RustStream>>> {
         let users = self.lock();
         check_lent(&users, to, work)?;
@@ -218,8 +206,7 @@ impl Users {
     }
 }
 
-/// Fails if `work` overlaps memory that a scope has lent, and `work` or the borrower writes. The error names `on`, the
-/// stream of `work`, and the stream of that scope.
+/// Fails if `work` overlaps memory that a scope has lent, and `work` or the borrower writes.
 fn check_lent(users: &[User], on: Alive<'_>, work: UsedBytes) -> Result<()> {
     let meets = |lent: &Arc<dyn Lent>| lent.work().meets(work);
     let Some(user) = users.iter().find(|user| user.lent.iter().any(meets)) else { return Ok(()) };
@@ -228,15 +215,14 @@ fn check_lent(users: &[User], on: Alive<'_>, work: UsedBytes) -> Result<()> {
     Err(Error::new(Kind::Borrowed, format!("{what} on {on}, borrowed on {by}")))
 }
 
-/// The streams of the users, except `but`, whose work must be in order with new work: all if the new work `writes`,
-/// else only writers.
+/// The users' streams except `but`: all of them if new work `writes`, else only those of writers.
 fn met(users: &[User], but: Option<&Arc<RustStream>>, writes: bool) -> Vec<Arc<RustStream>> {
     let is_other = |user: &&User| but.is_none_or(|scope| !user.is(scope));
     let meets = |user: &&User| user.meets(writes);
     users.iter().filter(is_other).filter(meets).map(|user| Arc::clone(&user.stream)).collect()
 }
 
-/// Ends the thread's turn when dropped. `None` if the thread had the turn already: then an outer guard ends it.
+/// Ends the thread's turn when dropped. `None` if an outer guard of the same thread ends the turn.
 pub(super) struct TurnGuard<'a>(Option<(MutexGuard<'a, ()>, &'a AtomicU64)>);
 
 impl Drop for TurnGuard<'_> {

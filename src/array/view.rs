@@ -15,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 /// ```
 /// use cai_bridge::{Error, View};
 ///
-/// /// Whether a kernel that takes floats by fours can take this.
+/// /// Whether a kernel that takes floats by fours can take the view.
 /// fn by_fours(view: &View<'_, '_, f32>) -> bool {
 ///     view.ptr() % 16 == 0 && view.len() % 4 == 0
 /// }
@@ -37,8 +37,8 @@ pub struct View<'a, 'id, T> {
 /// }
 /// ```
 ///
-/// An [`ArrayMut`](crate::ArrayMut) has such a view. Its memory may be written: this was checked when the [array became
-/// writable](Array::writable), or at import.
+/// An [`ArrayMut`](crate::ArrayMut) has such a view: [`Array::writable`], or the import, has checked that its memory
+/// may be written.
 ///
 /// # Examples
 ///
@@ -51,7 +51,7 @@ pub struct View<'a, 'id, T> {
 pub struct ViewMut<'a, 'id, T>(pub(super) View<'a, 'id, T>);
 
 impl<T> View<'_, '_, T> {
-    /// The address of the first element on the device; 0 if there are none.
+    /// The address of the first element on the device; 0 if there are no elements.
     ///
     /// # Examples
     ///

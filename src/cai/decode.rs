@@ -1,7 +1,5 @@
-//! Checks a dict's entries and turns them into the parts of a descriptor. [`Dialect::goes_on`] decides whether an array
-//! that DLPack cannot express is an error.
-//!
-//! A dict does not name its device: the caller asks the driver about the pointer.
+//! Checks a dict's entries and turns them into the parts of a descriptor. A dict does not name its device: the caller
+//! asks the driver about the pointer.
 
 use super::Fields;
 use crate::dtype::{Dtype, Typestr};
@@ -51,15 +49,14 @@ pub struct Decoded {
 pub struct Dialect {
     /// The thread that reads the dict.
     pub here: Thread,
-    /// The stream that this producer means if its dict of version 3 names none, or names 0. `None` for producers that
-    /// follow the specification.
+    /// The stream that the producer means by a dict of version 3 without a stream, or with stream 0. `None` for a
+    /// producer that follows the specification.
     pub unnamed: Option<Stream>,
-    /// Whether the caller names the stream. If so, a dict's stream 0 or -1 is no error, and the claim is
-    /// [`Claim::Silent`]. `unnamed` still replaces 0 in a dict of version 3.
+    /// Whether the caller names the stream. If so, stream 0 or -1 in a dict is no error: the claim is
+    /// [`Claim::Silent`], unless `unnamed` replaces the 0.
     pub declared: bool,
-    /// Whether to accept an array whose element type or strides DLPack cannot express. The [`Decoded::dtype`] of such
-    /// an array is [`Dtype::CAIS_ALONE`]. A typestr without an item size, such as one of object references, is refused
-    /// all the same.
+    /// Whether to accept an array whose element type or strides DLPack cannot express. Its [`Decoded::dtype`] is then
+    /// [`Dtype::CAIS_ALONE`]. A typestr without an item size is an error all the same.
     pub goes_on: bool,
     /// The element type, if the caller knows it. It replaces the typestr's type if the typestr has the same item size
     /// in this machine's byte order. Otherwise it is ignored.
@@ -129,8 +126,7 @@ pub fn decode(
     Ok(Decoded { version: fields.version, ptr, readonly, dtype, reach, claim })
 }
 
-/// Returns the element type and the reach, and writes shape and strides into `layout`. Fails if DLPack cannot express
-/// the array. `said` is [`Dialect::dtype`].
+/// Fails if DLPack cannot express the array. `said` is [`Dialect::dtype`].
 #[inline(always)]
 fn shared(
     fields: &Fields<'_>,
@@ -147,8 +143,7 @@ fn shared(
     Ok((dtype, reach))
 }
 
-/// Checks `shape` and `strides`, which counts bytes, for elements of `dtype`, and writes them into `layout`. Returns
-/// the reach.
+/// Checks `shape` and `strides`, which are in bytes, for elements of `dtype`, and writes them into `layout`.
 #[inline(always)]
 pub fn laid_out(
     shape: &[i64],
@@ -177,9 +172,8 @@ pub const fn is_of_dlpacks(kind: Kind) -> bool {
     matches!(kind, Kind::Dtype | Kind::BigEndian | Kind::DtypeAmbiguous | Kind::StrideNotMultiple)
 }
 
-/// Describes an array that only CAI can express by the bytes of its items. Writes the layout of the bytes into
-/// `layout`, and returns [`Dtype::CAIS_ALONE`] and the reach. If the typestr gives no item size, returns the error
-/// `refused`.
+/// Reads an array's items as bytes, since only CAI can express the array. If the typestr gives no item size, returns
+/// the error `refused`.
 #[cold]
 fn alone(fields: &Fields<'_>, layout: &mut Layout, refused: Error) -> Result<(Dtype, Reach)> {
     let Some(itemsize) = Typestr::itemsize(fields.typestr) else { return Err(refused) };

@@ -17,7 +17,7 @@ pub struct Entries<'a> {
     /// `typestr`. If only the CUDA Array Interface can express the array, this is `|V0`: the descriptor does not hold
     /// the typestr of such an array.
     pub typestr: &'static str,
-    /// `data`: the pointer, 0 where there are no elements, and the read-only flag.
+    /// `data`: the pointer, 0 if there are no elements, and the read-only flag.
     pub data: (u64, bool),
     /// `strides` in bytes; `None` for a C-contiguous array.
     pub strides: Option<CaiDims<'a>>,
@@ -25,7 +25,7 @@ pub struct Entries<'a> {
     pub stream: Option<u64>,
 }
 
-/// Describes `array` for a reader on the thread `here`, with the pending work that `ready` states.
+/// Makes the entries of `array` for a reader on the thread `here`. `ready` says where work is pending, if any.
 ///
 /// # Errors
 ///

@@ -1,13 +1,5 @@
-//! DLPack capsules. The bridge recognises a capsule by its name. [`read`] reads a capsule without consuming it, and
-//! [`take`] consumes it.
-//!
-//! The bridge reads and checks a capsule before it consumes it. A capsule that fails these checks stays as it was. If
-//! other code consumes the capsule between [`read`] and [`take`], [`take`] fails. In builds without the global lock,
-//! [`read`], `check` and [`take`] each hold the capsule's own lock, since each takes several steps.
-//!
-//! [`take`] removes the capsule's destructor, because some exporters' destructors delete the tensor even under the
-//! consumed name. The destructor of a capsule from [`new`] deletes the tensor only under the capsule's original name. A
-//! consumer that renames such a capsule, to any name, owns the tensor.
+//! DLPack capsules. [`read`] reads a capsule without consuming it, and [`take`] consumes it. A capsule that a check
+//! refuses stays as it was.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
@@ -43,42 +35,34 @@ const fn name(bytes: &[u8]) -> &CStr {
     }
 }
 
-/// The kind of structure in a capsule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// `DLManagedTensor`, which has no flags.
     Legacy,
-    /// `DLManagedTensorVersioned`, with the flags in its `flags` field.
     Versioned(DlpackFlags),
 }
 
-/// What [`read`] finds in a capsule. The tensor stays in the capsule.
+/// The capsule still owns the tensor.
 #[derive(Debug)]
 pub struct Held {
-    /// Which structure the capsule holds: the legacy or the versioned one.
     pub form: Form,
-    /// The array that the structure describes.
     pub array: Descriptor,
-    /// The address in the structure's `manager_ctx`.
+    /// The structure's `manager_ctx`.
     pub context: usize,
 }
 
-/// Reads `capsule` without changing it.
 pub fn read(capsule: &Bound<'_, PyCapsule>) -> Result<Held> {
     with_critical_section(capsule, || read_locked(capsule))
 }
 
-/// The pointer in the capsule, if the capsule is named `name`. The name is checked first: asking for the pointer under
-/// a wrong name would raise an exception, which is slow.
+/// The name is checked first: asking for the pointer under a wrong name would raise an exception, which is slow.
 #[inline]
 fn pointer(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> Option<NonNull<c_void>> {
     let is_named = capsule.is_valid_checked(Some(name));
     if is_named { capsule.pointer_checked(Some(name)).ok() } else { None }
 }
 
-/// Calls `check` with the tensor in `capsule`, and with its version and flags. Does not consume the capsule. Fails for
-/// a tensor of another major version than 1, and for a capsule of another name, such as a consumed one. Unlike
-/// [`read`], this accepts a tensor on any device.
+/// Does not consume the capsule. Fails for a tensor of another major version than 1, and for a capsule of another name.
+/// Unlike [`read`], accepts a tensor on any device.
 pub(super) fn check<R>(
     capsule: &Bound<'_, PyCapsule>,
     check: impl FnOnce(&DLTensor, Header) -> Result<R>,
@@ -86,7 +70,8 @@ pub(super) fn check<R>(
     with_critical_section(capsule, || {
         if let Some(pointer) = pointer(capsule, VERSIONED) {
             let managed = pointer.cast::<DLManagedTensorVersioned>().as_ptr();
-            // SAFETY: as in `read_locked`. Every version of the structure begins with the version field.
+            // SAFETY: until it is consumed, a capsule named `dltensor_versioned` keeps a structure that begins with the
+            // version.
             decode::check_version(unsafe { (*managed).version })?;
             // SAFETY: the major version is 1, so the structure has these fields.
             let managed = unsafe { &*managed };
@@ -94,7 +79,8 @@ pub(super) fn check<R>(
             return check(&managed.dl_tensor, header);
         }
         if let Some(pointer) = pointer(capsule, LEGACY) {
-            // SAFETY: as in `read_locked`.
+            // SAFETY: until it is consumed, a capsule named `dltensor` keeps a `DLManagedTensor` (Python specification
+            // of DLPack).
             let managed = unsafe { pointer.cast::<DLManagedTensor>().as_ref() };
             return check(&managed.dl_tensor, Header::LEGACY);
         }
@@ -105,18 +91,19 @@ pub(super) fn check<R>(
 fn read_locked(capsule: &Bound<'_, PyCapsule>) -> Result<Held> {
     if let Some(pointer) = pointer(capsule, VERSIONED) {
         let managed = pointer.cast::<DLManagedTensorVersioned>().as_ptr();
-        // SAFETY: a capsule of this name holds a `DLManagedTensorVersioned` (Python specification of DLPack). Until it
-        // is consumed, the structure lives as long as the capsule, and the caller holds the capsule and its lock.
+        // SAFETY: until it is consumed, a capsule named `dltensor_versioned` keeps a `DLManagedTensorVersioned` (Python
+        // specification of DLPack). The caller holds the capsule and its lock.
         let (array, flags) = unsafe { decode::versioned(managed) }?;
-        // SAFETY: as above. The line above refuses other major versions.
+        // SAFETY: the capsule keeps the structure, and `decode::versioned` refuses other major versions.
         let context = unsafe { (*managed).manager_ctx }.addr();
         return Ok(Held { form: Form::Versioned(flags), array, context });
     }
     if let Some(pointer) = pointer(capsule, LEGACY) {
         let managed = pointer.cast::<DLManagedTensor>().as_ptr();
-        // SAFETY: a capsule of the older name holds a `DLManagedTensor`; the rest as above.
+        // SAFETY: until it is consumed, a capsule named `dltensor` keeps a `DLManagedTensor` (Python specification of
+        // DLPack).
         let array = unsafe { decode::legacy(managed) }?;
-        // SAFETY: as above.
+        // SAFETY: the capsule keeps the structure.
         let context = unsafe { (*managed).manager_ctx }.addr();
         return Ok(Held { form: Form::Legacy, array, context });
     }
@@ -126,13 +113,10 @@ fn read_locked(capsule: &Bound<'_, PyCapsule>) -> Result<Held> {
     Err(Error::new(Kind::CapsuleName, "a PyCapsule of another name"))
 }
 
-/// A structure that [`new`] can put in a capsule.
 pub trait InCapsule: Sized {
     /// The capsule's name until it is consumed.
     const NAME: &CStr;
 
-    /// The structure's deleter.
-    ///
     /// # Safety
     ///
     /// `managed` is an initialised structure.
@@ -157,7 +141,7 @@ impl InCapsule for DLManagedTensorVersioned {
     }
 }
 
-/// Makes a capsule that owns `managed` until the capsule is consumed. If this fails, `managed` is deleted.
+/// If the call fails, `managed` is deleted.
 pub fn new<'py, M>(py: Python<'py>, managed: Managed<M>) -> PyResult<Bound<'py, PyAny>>
 where
     M: InCapsule + ManagedTensorBase,
@@ -169,8 +153,7 @@ where
     Ok(capsule)
 }
 
-/// The destructor of capsules from [`new`]. If the capsule has another name by now, the tensor belongs to other code
-/// and is not deleted.
+/// The destructor of capsules from [`new`]. Code that has renamed the capsule, to any name, owns the tensor.
 unsafe extern "C" fn delete<M: InCapsule>(capsule: *mut ffi::PyObject) {
     // SAFETY: CPython calls a destructor with its own capsule. `PyCapsule_IsValid` compares names and sets no
     // exception. `PyCapsule_GetPointer` sets none for a valid capsule of that name, even while an exception is
@@ -180,16 +163,14 @@ unsafe extern "C" fn delete<M: InCapsule>(capsule: *mut ffi::PyObject) {
             return;
         }
         let managed = ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()).cast::<M>();
-        // SAFETY: [`new`] stored an initialised structure. The capsule still has its first name, so nobody has taken
-        // the tensor and the capsule must delete it.
+        // SAFETY: [`new`] stored an initialised structure. The capsule still has its first name, so it owns the tensor.
         if let Some(deleter) = M::deleter(managed) {
             deleter(managed);
         }
     }
 }
 
-/// Consumes `capsule`, which [`read`] or `check` has accepted. The result owns the tensor, and deletes it when the
-/// result is dropped. Fails if other code has consumed the capsule.
+/// Consumes `capsule`, which [`read`] or `check` has accepted. Fails if other code has consumed the capsule.
 pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<ImportedDlpack> {
     with_critical_section(capsule, || {
         let legacy = taken(capsule, [LEGACY, USED[0]]).map(ImportedDlpack::Legacy);
@@ -198,21 +179,21 @@ pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<ImportedDlpack> {
     .ok_or_else(|| used("one that was consumed meanwhile").into())
 }
 
-/// Takes the tensor out of the capsule, if the capsule is named `name`, and renames the capsule to `used`. The caller
-/// chooses `M` to be the structure that capsules named `name` hold.
+/// `None` if the capsule is not named `name`. `M` must be the structure that capsules named `name` hold.
 fn taken<M: ManagedTensorBase>(
     capsule: &Bound<'_, PyCapsule>,
     [name, used]: [&'static CStr; 2],
 ) -> Option<Managed<M>> {
     let pointer = pointer(capsule, name)?;
     // SAFETY: the capsule is alive, and valid as the line above shows, so neither call fails. The new name is static,
-    // so it outlives the capsule. From now on the capsule has no destructor.
+    // so it outlives the capsule. Some exporters' destructors delete the tensor even under the consumed name, so the
+    // capsule keeps no destructor.
     unsafe {
         ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr());
         ffi::PyCapsule_SetDestructor(capsule.as_ptr(), None);
     }
-    // SAFETY: [`take`] asks for the structure that a capsule of this name holds (Python specification of DLPack). The
-    // bridge has renamed the capsule, so the bridge owns the structure.
+    // SAFETY: a capsule named `name` holds an `M`, which the bridge owns after it has renamed the capsule (Python
+    // specification of DLPack).
     unsafe { Managed::from_raw(pointer.as_ptr().cast()) }.ok()
 }
 

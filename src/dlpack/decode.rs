@@ -1,9 +1,7 @@
-//! Reads C structures into descriptors.
+//! Reads C structures into descriptors. The descriptor's pointer includes `byte_offset`.
 //!
-//! Memory that CUDA cannot reach is an error. So is a managed tensor of another major version than 1. A bare `DLTensor`
-//! has no version: callers of [`descriptor`] check the version themselves. NULL strides are accepted from legacy
-//! tensors, from versions before 1.2, since older producers write them, and in tensors without dimensions. The
-//! descriptor's pointer includes `byte_offset`.
+//! Memory that CUDA cannot reach is an error. So is a managed tensor of another major version than 1. NULL strides are
+//! accepted in legacy tensors, in versions before 1.2, and in tensors without dimensions.
 #![allow(unsafe_code)]
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor};
@@ -90,11 +88,8 @@ pub unsafe fn legacy(managed: *const DLManagedTensor) -> Result<Descriptor> {
     unsafe { descriptor(tensor, Header::LEGACY) }.map_err(|error| explained(error, tensor))
 }
 
-/// If a refused legacy tensor looks like a versioned tensor in a capsule with the legacy name, returns an error that
-/// says so; else returns `error`. A versioned tensor begins with its version (1.x), a legacy one with its data pointer.
-/// Read as a legacy tensor, a versioned one has the lower half of `manager_ctx` as its device type. If `manager_ctx` is
-/// an address aligned to 8 bytes, that half is a multiple of 8. The device types of CUDA memory (2, 3, 13) are not, so
-/// such a tensor is always refused.
+/// Returns a clearer error for a versioned tensor in a capsule with the legacy name, else `error`. A versioned tensor
+/// begins with its version (1.x), where a legacy tensor has its data pointer.
 #[cold]
 fn explained(error: Error, tensor: &DLTensor) -> Error {
     let first = tensor.data as u64;
@@ -144,7 +139,7 @@ pub unsafe fn versioned(
     check_version(version)?;
     // SAFETY: the major version is 1, so the structure has these fields; the caller promises that they are initialised.
     let flags = unsafe { (*managed).flags };
-    // SAFETY: as above.
+    // SAFETY: the major version is 1, and the caller promises an initialised structure.
     let tensor = unsafe { &(*managed).dl_tensor };
     // SAFETY: the caller promises that shape and strides are as `descriptor` requires.
     let array = unsafe { descriptor(tensor, Header { version: Some(version), flags }) }?;
@@ -159,8 +154,8 @@ pub unsafe fn versioned(
 pub fn managed(managed: &Managed<DLManagedTensorVersioned>) -> Result<Descriptor> {
     check_version(managed.version())?;
     let header = Header { version: Some(managed.version()), flags: managed.flags() };
-    // SAFETY: the code that made the handle promised that shape and strides hold `ndim` integers, or are NULL, while
-    // the handle exists (`Managed::from_raw`).
+    // SAFETY: the code that made the handle promised valid shape and strides while the handle exists
+    // (`Managed::from_raw`).
     unsafe { descriptor(managed.tensor(), header) }
 }
 
@@ -178,7 +173,8 @@ pub fn context(managed: &Managed<DLManagedTensorVersioned>) -> usize {
 ///
 /// See [`dlpack`](crate::dlpack).
 pub fn managed_legacy(managed: &Managed<DLManagedTensor>) -> Result<Descriptor> {
-    // SAFETY: as in `managed`.
+    // SAFETY: the code that made the handle promised valid shape and strides while the handle exists
+    // (`Managed::from_raw`).
     unsafe { descriptor(managed.tensor(), Header::LEGACY) }
 }
 
@@ -215,8 +211,7 @@ pub(super) unsafe fn read_into(
     let padded = header.flags.contains(DlpackFlags::IS_SUBBYTE_TYPE_PADDED);
     let (on, of) = fields::named(device, dtype, padded)?;
     let ndim = fields::check_ndim(i64::from(tensor.ndim), of)?;
-    // SAFETY: if `ndim` is positive, the caller promises that the pointer is NULL or points to `ndim` integers, and the
-    // slice is used only in this call.
+    // SAFETY: the caller promises NULL or `ndim` integers, and the slice is used only in this call.
     let Some(shape) = (unsafe { dims(tensor.shape, ndim) }) else {
         return Err(Error::new(Kind::NullShape, format!("NULL for {ndim} dimensions")));
     };
@@ -225,7 +220,7 @@ pub(super) unsafe fn read_into(
         device,
         dtype,
         shape,
-        // SAFETY: as above.
+        // SAFETY: the caller promises NULL or `ndim` integers, and the slice is used only in this call.
         strides: unsafe { dims(tensor.strides, ndim) },
         byte_offset: tensor.byte_offset,
         version: header.version.map(|version| (version.major, version.minor)),
@@ -248,7 +243,7 @@ unsafe fn dims<'a>(values: *const i64, ndim: usize) -> Option<&'a [i64]> {
     if values.is_null() {
         return None;
     }
-    // SAFETY: `ndim` is positive and the pointer is not NULL, as checked above. So the caller promises that it points
-    // to `ndim` integers, which stay valid and unchanged during `'a`.
+    // SAFETY: `ndim` is positive and `values` is not NULL, so the caller promises `ndim` integers, valid and unchanged
+    // during `'a`.
     Some(unsafe { std::slice::from_raw_parts(values, ndim) })
 }

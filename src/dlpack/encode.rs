@@ -52,8 +52,7 @@ pub fn check_legacy(array: &Descriptor) -> Result<()> {
     check_padding(array, "asks for a legacy capsule")
 }
 
-/// Fails for padded elements. Call this for a consumer whose structure cannot mark them. `consumer` completes the
-/// message "a consumer that ...".
+/// Fails for padded elements. `consumer` completes the message "a consumer that ...".
 #[doc(hidden)]
 pub fn check_padding(array: &Descriptor, consumer: &str) -> Result<()> {
     if array.dtype().is_padded() {
@@ -63,8 +62,8 @@ pub fn check_padding(array: &Descriptor, consumer: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes a managed tensor, versioned or legacy, whose data pointer lies `byte_offset` bytes before the first element.
-/// For a NULL pointer the offset is 0. For a legacy tensor, the caller has made the checks of [`check_legacy`].
+/// The data pointer lies `byte_offset` bytes before the first element, but not below 0. For a legacy tensor, the caller
+/// must have made the checks of [`check_legacy`].
 #[doc(hidden)]
 pub fn with_byte_offset<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
@@ -74,9 +73,8 @@ pub fn with_byte_offset<M: ManagedTensorBase, C: OpaqueContext>(
     tensor(array, byte_offset, device(array), flags(array), keep)
 }
 
-/// Makes a managed tensor, versioned or legacy, for a copy that was made for the consumer. `array` describes the copy,
-/// and `keep` owns its memory. A versioned tensor is marked as a copy and never as read-only. With `on_host` the
-/// tensor's device is the CPU, otherwise the array's. For a legacy tensor, the caller has checked the padding.
+/// For a copy that was made for the consumer. A versioned tensor is marked as a copy, and never as read-only. With
+/// `on_host` the tensor's device is the CPU. For a legacy tensor, the caller must have checked the padding.
 #[doc(hidden)]
 pub fn copied<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
@@ -86,9 +84,8 @@ pub fn copied<M: ManagedTensorBase, C: OpaqueContext>(
     tensor(array, 0, place(array, on_host), DlpackFlags::IS_COPIED, keep)
 }
 
-/// Makes a managed tensor, versioned or legacy, for the array's own memory. It is not marked as a copy. With `on_host`
-/// the tensor's device is the CPU, otherwise the array's. For a legacy tensor, the caller has made the checks of
-/// [`check_legacy`].
+/// For the array's own memory. With `on_host` the tensor's device is the CPU. For a legacy tensor, the caller must have
+/// made the checks of [`check_legacy`].
 #[doc(hidden)]
 pub fn shared<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
@@ -130,25 +127,20 @@ fn tensor<M: ManagedTensorBase, C: OpaqueContext>(
     // descriptor says so, except by `copied`, which never sets it. Only `copied` sets IS_COPIED, and only the consumer
     // has that memory, so the consumer may write to it. There is no other flag.
     unsafe { initialized.set_flags_unchecked(flags) };
-    // SAFETY: the first element's address, the dtype, the shape and the strides are the descriptor's, and DLPack has
-    // the same invariants. The device is the descriptor's, or the CPU if the caller says so. The flags are right, as
-    // argued above. The caller passes the memory's owner as `keep`. Shape and strides were copied into the allocation.
+    // SAFETY: the address, the dtype, the shape and the strides are the descriptor's, and DLPack has the same
+    // invariants. The device is the descriptor's, or the CPU if the caller says so. The caller passes the memory's
+    // owner as `keep`.
     Ok(unsafe { initialized.finish() })
 }
 
-/// An owner that consists of at most one box. A managed tensor can keep this box directly, without another box around
-/// it.
+/// An owner that is at most one box. A managed tensor can keep the box directly, without another box around it.
 #[doc(hidden)]
 pub trait Boxed: Sized {
-    /// The type in the box.
     type Inner: Send;
-    /// The box, if the owner has one.
     fn into_box(self) -> Option<Box<Self::Inner>>;
-    /// Makes the owner from the box that [`Boxed::into_box`] returned.
     fn of_box(inner: Box<Self::Inner>) -> Self;
 }
 
-/// A [`Boxed`] owner for a managed tensor to keep.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Keep<B>(pub B);
@@ -188,7 +180,6 @@ pub fn borrowed(array: &Descriptor) -> DLTensor {
     }
 }
 
-/// The device to state in the tensor: the CPU with `on_host`, else the array's.
 fn place(array: &Descriptor, on_host: bool) -> DLDevice {
     let host = DLDevice { device_type: DLDeviceType::CPU, device_id: 0 };
     if on_host { host } else { device(array) }

@@ -1,8 +1,5 @@
-//! DLPack 1.3's C exchange API: the table behind `type(x).__dlpack_c_exchange_api__`.
-//!
-//! As a consumer, the bridge calls the functions of another library's [`ExchangeTable`]. As a producer, a class of the
-//! bridge has a table over dlpark's, which calls the class's [`Exchange`]. By DLPack's contract the functions do not
-//! synchronise: a tensor is ready on the stream that `current_work_stream` names when the tensor is exported.
+//! DLPack 1.3's C exchange API: the table behind `type(x).__dlpack_c_exchange_api__`. By DLPack's contract the table's
+//! functions do not synchronise: a tensor is ready on the stream that `current_work_stream` names at the export.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
@@ -25,30 +22,28 @@ use crate::error::{Error, Kind, Result};
 
 const NAME: &CStr = c"dlpack_exchange_api";
 
-/// How many tables of a chain the bridge looks at. Real chains are shorter, and a broken one may be a cycle.
+/// The bridge looks at no more tables of a chain, since a broken chain may be a cycle.
 const MAX_CHAIN: usize = 16;
 
-/// A type's table, of major version 1. It lives as long as the process (`dlpack.h`, `DLPackExchangeAPI`).
+/// A type's table of major version 1, which lives as long as the process (`dlpack.h`, `DLPackExchangeAPI`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExchangeTable(NonNull<DLPackExchangeAPI>);
 
-// SAFETY: the table is constant and lives as long as the process (`dlpack.h`, "DLPackExchangeAPI"). Any thread that
-// holds the interpreter lock may call its functions, and each method here that calls one requires the lock.
+// SAFETY: the table is constant and lives as long as the process (`dlpack.h`, "DLPackExchangeAPI"). Each method that
+// calls one of its functions requires the interpreter lock.
 unsafe impl Send for ExchangeTable {}
-// SAFETY: as above.
+// SAFETY: the table is constant, and each method that calls one of its functions requires the interpreter lock.
 unsafe impl Sync for ExchangeTable {}
 
 impl ExchangeTable {
-    /// The table of the type `kind`; `None` if the type has none of major version 1. DLPack lets a consumer keep the
-    /// answer for each type. Fails if reading the attribute raises another exception than `AttributeError`.
+    /// `None` if the type has no table of major version 1.
     pub fn of(kind: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
         let attribute = match kind.getattr(intern!(kind.py(), "__dlpack_c_exchange_api__")) {
             Ok(attribute) => attribute,
             Err(error) if error.is_instance_of::<PyAttributeError>(kind.py()) => return Ok(None),
             Err(error) => return Err(error),
         };
-        // Early forms of the exchange API had an integer in place of the capsule. A type without a capsule here counts
-        // as one without a table.
+        // Early forms of the exchange API had an integer in place of the capsule.
         let Ok(capsule) = attribute.cast::<PyCapsule>() else {
             return Ok(None);
         };
@@ -58,7 +53,7 @@ impl ExchangeTable {
         Ok(Self::known(pointer.cast()))
     }
 
-    /// The first table of major version 1 in the chain that begins at `header`.
+    /// The first table of major version 1 in the chain.
     fn known(header: NonNull<DLPackExchangeAPIHeader>) -> Option<Self> {
         let mut next = Some(header);
         for _ in 0..MAX_CHAIN {
@@ -74,8 +69,7 @@ impl ExchangeTable {
         None
     }
 
-    /// Asks for a managed tensor of `x`. The table must be that of `x`'s type. A tensor of another major version is
-    /// deleted, and is an error.
+    /// `x` must be of the table's type. A tensor of another major version is deleted, and is an error.
     #[inline(always)]
     pub fn import(self, x: &Bound<'_, PyAny>) -> PyResult<Imported> {
         // SAFETY: a table of major version 1 has this field.
@@ -103,10 +97,9 @@ impl ExchangeTable {
         }
     }
 
-    /// Describes `x` as it is now, without keeping its memory. The table must be that of `x`'s type. The memory is
-    /// valid as long as the caller holds `x` and runs no code of the library. A borrowed tensor has no flags, so the
-    /// descriptor never says that the memory is read-only. The outer error comes from the library or its table; the
-    /// inner error is the bridge's refusal of the tensor.
+    /// `x` must be of the table's type. The descriptor's memory is valid as long as the caller holds `x` and runs no
+    /// code of the library. The descriptor never says read-only: a borrowed tensor has no flags. The inner error is the
+    /// bridge's refusal of the tensor.
     pub fn borrow(self, x: &Bound<'_, PyAny>) -> PyResult<Result<Descriptor>> {
         // SAFETY: a table of major version 1 has this field.
         let call = unsafe { (*self.0.as_ptr()).dltensor_from_py_object_no_sync };
@@ -116,17 +109,16 @@ impl ExchangeTable {
         // `tensor` outlives the call.
         let code = unsafe { call(x.as_ptr().cast(), &raw mut tensor) };
         check(x.py(), code)?;
-        // A borrowed tensor has no version either. Libraries with a table follow DLPack 1.2 or later, which requires
-        // explicit strides, so read the tensor as one of the newest version.
+        // Libraries with a table follow DLPack 1.2 or later, which requires explicit strides. So read the tensor, which
+        // has no version, as one of the newest version.
         let version = DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION };
         let header = Header { version: Some(version), flags: DlpackFlags::empty() };
-        // SAFETY: the producer filled the tensor. By contract its shape and strides hold `ndim` integers, or are NULL
-        // if `ndim` is 0, until the producer runs again, which is after this read.
+        // SAFETY: by contract the shape and strides hold `ndim` integers, or are NULL if `ndim` is 0, until the
+        // producer runs again.
         Ok(unsafe { descriptor(&tensor, header) })
     }
 
-    /// Makes an array of the table's library from `managed`. The library's function owns `managed` once it is called,
-    /// even if the function fails. If the table lacks the function, `managed` is deleted here.
+    /// The library's function owns `managed` once it is called, even if the function fails.
     pub fn give(
         self,
         py: Python<'_>,
@@ -140,21 +132,19 @@ impl ExchangeTable {
         // is stolen"). The interpreter lock is held, and `made` outlives the call.
         let code = unsafe { call(managed.into_raw(), &raw mut made) };
         check(py, code)?;
-        // SAFETY: the function has succeeded, so it stored a new reference. `made` is NULL if the function stored none.
+        // SAFETY: the function has succeeded, so `made` is a new reference, or NULL.
         let made = unsafe { Bound::from_owned_ptr_or_opt(py, made.cast()) };
         made.ok_or_else(|| broken("a NULL object"))
     }
 
-    /// The driver handle of the library's current stream on the GPU `device.id`, whatever the kind of memory. 0 is the
-    /// legacy default stream.
+    /// The driver handle of the library's current stream on the GPU `device.id`. 0 is the legacy default stream.
     #[inline(always)]
     pub fn current_work_stream(self, py: Python<'_>, device: Device) -> PyResult<u64> {
         // SAFETY: a table of major version 1 has this field.
         let call = unsafe { (*self.0.as_ptr()).current_work_stream };
         let call = call.ok_or_else(|| missing("current_work_stream"))?;
         let mut stream: *mut c_void = ptr::null_mut();
-        // Always ask for this device type: a library may know no other with CUDA streams, and these also work on
-        // managed and pinned memory.
+        // Ask for device type CUDA even for managed and pinned memory: a library may know streams of no other type.
         let kind = DLDeviceType::CUDA;
         // SAFETY: the interpreter lock is held, and `stream` outlives the call.
         let code = unsafe { call(kind, device.id, &raw mut stream) };
@@ -163,25 +153,23 @@ impl ExchangeTable {
     }
 }
 
-/// An owned managed tensor of major version 1 from the exchange API: from a library's table, or passed to the bridge's
-/// table.
+/// A managed tensor of major version 1.
 #[allow(missing_debug_implementations, reason = "dlpark's handle has none")]
 pub struct Imported(pub Managed<DLManagedTensorVersioned>);
 
 impl Imported {
-    /// The array that the tensor describes.
     pub fn array(&self) -> Result<Descriptor> {
         let mut array = Descriptor::EMPTY;
         self.read_into(&mut array)?;
         Ok(array)
     }
 
-    /// Reads the tensor into `array`. After an error `array` is unusable.
+    /// After an error `array` is unusable.
     #[inline(always)]
     pub(crate) fn read_into(&self, array: &mut Descriptor) -> Result<()> {
         let header = Header { version: Some(self.0.version()), flags: self.0.flags() };
-        // SAFETY: the code that made the handle promised that shape and strides hold `ndim` integers, or are NULL,
-        // while the handle exists (`Managed::from_raw`).
+        // SAFETY: the code that made the handle promised valid shape and strides while the handle exists
+        // (`Managed::from_raw`).
         unsafe { read_into(array, self.0.tensor(), header) }
     }
 }
@@ -204,22 +192,17 @@ fn check(py: Python<'_>, code: i32) -> PyResult<()> {
     Err(PyErr::take(py).unwrap_or_else(|| broken("a failure without an exception")))
 }
 
-/// What a class must implement to be a producer of the exchange API.
 pub trait Exchange: PyClass {
-    /// Exports the object as a managed tensor. Consumers take the tensor as ready on the stream that
-    /// [`Exchange::work_stream`] returns for its device.
+    /// The tensor is ready on the stream that [`Exchange::work_stream`] returns for its device.
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>>;
 
-    /// Lends a descriptor of the object's array. Consumers take the array as ready on the stream that
-    /// [`Exchange::work_stream`] returns for its device. While the object lives, the descriptor must neither move nor
+    /// The array is ready as for [`Exchange::export`]. While the object lives, the descriptor must neither move nor
     /// change.
     fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor>;
 
-    /// The driver handle of the stream that the table names as the current work stream of `device`.
     fn work_stream(py: Python<'_>, device: Device) -> PyResult<u64>;
 
-    /// Makes an object of the class, which owns `managed`. `array` describes the tensor. If this fails, `managed` is
-    /// deleted.
+    /// `array` describes `managed`. If the call fails, `managed` is deleted.
     fn import(
         py: Python<'_>,
         managed: Managed<DLManagedTensorVersioned>,
@@ -227,8 +210,7 @@ pub trait Exchange: PyClass {
     ) -> PyResult<Py<Self>>;
 }
 
-/// Reads `managed` and makes an object of the class `T` from it, for `exchange_producer!`. If this fails, `managed` is
-/// deleted.
+/// If the call fails, `managed` is deleted.
 pub fn import_managed<T: Exchange>(
     py: Python<'_>,
     managed: Managed<DLManagedTensorVersioned>,
@@ -239,8 +221,7 @@ pub fn import_managed<T: Exchange>(
     T::import(py, managed, array)
 }
 
-/// The work stream of `device`, for `exchange_producer!`: that of [`Exchange::work_stream`], or NULL for the CPU, which
-/// has no stream. Fails for memory of another accelerator, and for a negative device id.
+/// NULL for the CPU, which has no stream. Fails for memory of another accelerator.
 pub fn work_stream<T: Exchange>(py: Python<'_>, device: DLDevice) -> PyResult<*mut c_void> {
     match Device::from_dlpack(device.device_type.0, device.device_id) {
         Ok(device) => T::work_stream(py, device).map(|stream| stream as *mut c_void),
@@ -249,8 +230,7 @@ pub fn work_stream<T: Exchange>(py: Python<'_>, device: DLDevice) -> PyResult<*m
     }
 }
 
-/// Implements dlpark's `DlpackExchangeProducer` for a class that implements [`Exchange`]. `install_table!` puts the
-/// table on the class.
+/// `$class` must implement [`Exchange`]. `install_table!` puts the table on the class.
 macro_rules! exchange_producer {
     ($class:ty) => {
         // SAFETY: `borrow` returns a descriptor that the frozen object owns and never changes, so the pointers to shape

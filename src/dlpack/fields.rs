@@ -78,8 +78,7 @@ impl<'a> Fields<'a> {
         Ok(array)
     }
 
-    /// Writes the array that the fields describe to `array`. The caller has checked the number of dimensions, and made
-    /// `device` and `dtype` from the fields. The major version is not checked here. After an error `array` is unusable.
+    /// Does not check the number of dimensions or the major version. After an error `array` is unusable.
     #[inline(always)]
     pub(super) fn put(&self, array: &mut Descriptor, device: Device, dtype: Dtype) -> Result<()> {
         if self.strides.is_none() && self.version.is_some_and(|(_, minor)| minor >= 2) {
@@ -92,7 +91,7 @@ impl<'a> Fields<'a> {
         array.set(ptr, dtype, reach, device, self.readonly)
     }
 
-    /// The address of the first element, with `byte_offset` added; 0 for an empty array.
+    /// 0 if there are no elements.
     #[inline(always)]
     fn address(&self, layout: &Layout) -> Result<u64> {
         let (base, offset) = (self.data, self.byte_offset);
@@ -108,8 +107,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Converts DLPack's device, data type and padding flag. Fails for memory that CUDA cannot reach, a negative device id,
-/// 0 bits or 0 lanes.
+/// Fails for memory that CUDA cannot reach.
 #[inline(always)]
 pub(super) fn named(
     (kind, id): (u32, i32),
@@ -120,7 +118,6 @@ pub(super) fn named(
     Ok((device, Dtype::of_dlpack(code, bits, lanes)?.with_padding(padded)))
 }
 
-/// Fails unless `major` is `MAJOR`.
 #[inline(always)]
 pub(super) fn check_major(major: u32, minor: u32) -> Result<()> {
     if major == MAJOR {
@@ -129,8 +126,7 @@ pub(super) fn check_major(major: u32, minor: u32) -> Result<()> {
     Err(Error::new(Kind::DlpackVersion, format!("{major}.{minor}")))
 }
 
-/// Returns `ndim`, or an error if it is negative or above `MAX_NDIM`. Several lanes count as one more dimension, since
-/// CAI has lanes as the last dimension of the shape.
+/// Several lanes count as one more dimension, since CAI has lanes as the last dimension of the shape.
 #[inline(always)]
 pub(super) fn check_ndim(ndim: i64, dtype: Dtype) -> Result<usize> {
     let most = MAX_NDIM - usize::from(dtype.lanes() > 1);

@@ -1,4 +1,4 @@
-//! Tensors in host memory, decoded like tensors on a GPU. The CPU makes compact copies of them.
+//! Tensors in host memory, and compact copies of them by the CPU.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -18,17 +18,15 @@ use crate::descriptor::Descriptor;
 use crate::driver::host::HostMemory;
 use crate::error::{Error, Kind, Result};
 
-/// An array in host memory, with its owner.
 #[derive(Debug, Clone)]
 pub struct HostTensor {
-    /// The array in host memory. Ignore the descriptor's device, which is a placeholder.
+    /// The descriptor's device is a placeholder.
     pub array: Descriptor,
-    /// Whether `array.readonly()` is known. A legacy structure cannot say that its tensor is read-only.
+    /// Whether `array.readonly()` is known: a legacy structure cannot say that its tensor is read-only.
     pub says_readonly: bool,
     _memory: Arc<dyn fmt::Debug + Send + Sync>,
 }
 
-/// A managed tensor, kept while its memory is used.
 struct Managed {
     _tensor: ImportedDlpack,
 }
@@ -40,8 +38,7 @@ impl fmt::Debug for Managed {
 }
 
 impl HostTensor {
-    /// Consumes `capsule`, after all checks: a capsule that is refused stays as it was. Refuses what [`Self::of`]
-    /// refuses, capsules without a tensor, and consumed capsules.
+    /// A capsule that is refused stays as it was.
     pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
         match capsule::read(capsule) {
             Ok(Held { array, .. }) => {
@@ -58,8 +55,7 @@ impl HostTensor {
         }
     }
 
-    /// Takes over an owned tensor. Fails, and deletes the tensor, if its device is not the CPU, if it is marked as a
-    /// copy, or if [`decode`] refuses its version or another field.
+    /// If the call fails, the tensor is deleted.
     pub fn of(managed: ImportedDlpack) -> Result<Self> {
         let (tensor, header) = match &managed {
             // SAFETY: the structure is initialised (`Managed::from_raw`), and lives as long as `managed`.
@@ -67,21 +63,20 @@ impl HostTensor {
             ImportedDlpack::Versioned(managed) => {
                 decode::check_version(managed.version())?;
                 let header = Header { version: Some(managed.version()), flags: managed.flags() };
-                // SAFETY: the structure is initialised and lives as long as `managed`, as above. `check_version` has
-                // accepted its version, so it has the field.
+                // SAFETY: the structure is initialised (`Managed::from_raw`), and `check_version` has accepted its
+                // version.
                 (unsafe { *managed.tensor() }, header)
             }
         };
-        // SAFETY: the code that made the handle promised valid shape and strides (`Managed::from_raw`), and `managed`
-        // keeps them alive.
+        // SAFETY: the code that made `managed` promised valid shape and strides while `managed` exists
+        // (`Managed::from_raw`).
         let array = unsafe { described(&tensor, header) }?;
         let says_readonly = header.version.is_some();
         Ok(Self { array, says_readonly, _memory: Arc::new(Managed { _tensor: managed }) })
     }
 
-    /// Returns the elements' bytes, C-contiguous and in pageable memory. `is_pageable` says whether the tensor's own
-    /// memory is pageable: if it is, and the tensor is C-contiguous, returns that memory, else a copy. `None` if there
-    /// are no elements.
+    /// The elements' bytes, C-contiguous: the tensor's own memory if the tensor is C-contiguous and `is_pageable`, else
+    /// a copy in pageable memory. `None` if there are no elements.
     pub fn compact(&self, is_pageable: bool) -> Result<Option<Arc<HostMemory>>> {
         let Some(plan) = buffer::plan(&self.array)? else { return Ok(None) };
         if !is_pageable || !self.array.layout().is_contiguous() {
@@ -108,7 +103,6 @@ impl HostTensor {
         Ok(Self { array, says_readonly: true, _memory: Arc::new(memory) })
     }
 
-    /// A C-contiguous copy of the elements in new memory, made by `plan`.
     fn copied(&self, plan: &CopyPlan) -> Result<HostMemory> {
         let bytes = self.array.nbytes();
         let none = || Error::new(Kind::HostMemory, format!("{bytes} bytes"));
@@ -127,8 +121,8 @@ impl HostTensor {
     }
 }
 
-/// Reads a tensor in host memory. Fails for a tensor whose device is not the CPU, and for one that is marked as a copy.
-/// The descriptor's device is a placeholder.
+/// Fails for a tensor whose device is not the CPU, and for one that is marked as a copy. The descriptor's device is a
+/// placeholder.
 ///
 /// # Safety
 ///

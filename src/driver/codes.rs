@@ -1,5 +1,4 @@
-//! Error codes of CUDA's driver. Each constant has CUDA's name without the prefix `CUDA_ERROR_`. Not all of the
-//! driver's codes are here.
+//! Error codes of CUDA's driver, as far as the bridge needs them, without CUDA's prefix `CUDA_ERROR_`.
 
 #[cfg(feature = "cudarc-sys")]
 use cudarc::driver::sys::CUresult;
@@ -15,12 +14,11 @@ macro_rules! codes {
             const _: () = assert!($name == CUresult::$cudas as u32);
         )+
 
-        /// The error codes of this module, with CUDA's names. `SUCCESS` is not among them.
+        /// With CUDA's names, and without `SUCCESS`.
         pub const ALL: &[(u32, &str)] = &[$(($name, stringify!($cudas)),)+];
     };
 }
 
-/// `CUDA_SUCCESS`.
 pub const SUCCESS: u32 = 0;
 
 codes! {
@@ -65,22 +63,21 @@ codes! {
 
 const _: () = assert!(INVALID_HANDLE == crate::error::INVALID_HANDLE);
 
-/// CUDA's name for the error code `code`; `CUDA_ERROR_UNKNOWN` if [`ALL`] lacks the code.
+/// `CUDA_ERROR_UNKNOWN` if [`ALL`] lacks the code.
 pub fn name(code: u32) -> &'static str {
     ALL.iter().find(|(known, _)| *known == code).map_or("CUDA_ERROR_UNKNOWN", |(_, name)| name)
 }
 
-/// The error code that CUDA names `name`; `None` if [`ALL`] lacks the name.
+/// `None` if [`ALL`] lacks the name.
 pub fn code(name: &str) -> Option<u32> {
     ALL.iter().find(|(_, known)| *known == name).map(|(code, _)| *code)
 }
 
-/// The driver's code in `error`; [`UNKNOWN`] if `error` has none.
+/// [`UNKNOWN`] if `error` has no code of the driver's.
 pub(super) fn of(error: &Error) -> u32 {
     error.driver_code().map_or(UNKNOWN, |driver| driver.code)
 }
 
-/// The error of the driver call `call`, which returned `code`.
 #[cold]
 pub(crate) fn failed(call: &'static str, code: u32) -> Error {
     Error::driver(call, code, name(code))
@@ -92,17 +89,16 @@ pub fn is_gone(error: &Error) -> bool {
     matches!(code, Some(CONTEXT_IS_DESTROYED | INVALID_CONTEXT))
 }
 
-/// Whether a call failed because the machine has no device with the given ordinal. False if the machine has no driver
-/// or no device at all: such an error is of kind `DriverMissing`.
+/// Whether a call failed because the machine has devices, but none with the given ordinal.
 pub fn is_missing_device(error: &Error) -> bool {
     let code = error.driver_code().map(|failed| failed.code);
     error.kind() == Kind::DeviceOrdinal || code == Some(INVALID_DEVICE)
 }
 
-/// Whether trying again is useless: `error` is of kind `DriverMissing`, or has a driver's code that is in `FINAL`.
+/// Whether trying again is useless.
 pub fn is_final(error: &Error) -> bool {
-    /// They include the errors of failed kernels, such as `ILLEGAL_ADDRESS`. After such an error all further CUDA work
-    /// of the process returns the same error (CUDA driver API, `CUresult`).
+    /// A failed kernel's error, such as `ILLEGAL_ADDRESS`, is final: all further CUDA work of the process returns the
+    /// same error (CUDA driver API, `CUresult`).
     const FINAL: [u32; 18] = [
         NOT_INITIALIZED,
         DEINITIALIZED,

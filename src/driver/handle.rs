@@ -13,20 +13,18 @@ use crate::error::{Error, Kind, Result};
 /// A call that may block. It runs without the interpreter's lock.
 pub type BlockingCall<'a> = &'a mut (dyn FnMut() + Send);
 
-/// The driver that a view or an array was made on. Later calls for the view or the array use the same driver.
+/// The driver of a view or an array. All later calls for the view or the array use it.
 #[derive(Debug, Clone)]
 pub enum Handle {
-    /// The machine's CUDA driver.
     Cuda,
-    /// A simulated driver of this library.
+    /// This library's simulated driver.
     Simulated(Arc<Simulated>),
-    /// A simulated driver that another library of this process lends.
+    /// The simulated driver of another library of the process.
     Borrowed(Arc<BorrowedDevice>),
 }
 
 impl Handle {
-    /// The driver itself. Fails for CUDA's driver if none was found. Fails in a forked child of the process that found
-    /// CUDA's driver, made the simulated driver, or borrowed it.
+    /// Fails if no CUDA driver was found, and in a forked child of the process that found, made or borrowed the driver.
     pub fn get(&self) -> Result<&dyn Driver> {
         match self {
             Self::Cuda => Cuda::get().map(|cuda| cuda as &dyn Driver),
@@ -41,13 +39,11 @@ impl Handle {
         }
     }
 
-    /// CUDA's driver; `None` for a simulated device.
     #[inline]
     pub fn cuda(&self) -> Option<Result<&'static Cuda>> {
         matches!(self, Self::Cuda).then(Cuda::get)
     }
 
-    /// The simulated device, if this is one.
     pub fn machine(&self) -> Option<&dyn Machine> {
         match self {
             Self::Cuda => None,
@@ -56,8 +52,7 @@ impl Handle {
         }
     }
 
-    /// Whether a stream handle can belong to this driver. This library's simulated device remembers every handle that
-    /// it has given out; of the other drivers this is always true.
+    /// Always true but for this library's simulated device, which remembers every handle that it has given out.
     pub fn may_have(&self, handle: u64) -> bool {
         match self {
             Self::Simulated(simulated) => simulated.gave_stream(handle),
@@ -65,9 +60,8 @@ impl Handle {
         }
     }
 
-    /// For CUDA's driver, retains the primary context of a GPU inside `detach`, unless the bridge retains it already.
-    /// This may create the context, which takes a while. An error is ignored here, since the call that needs the
-    /// context fails with it again. For a simulated driver, does nothing.
+    /// Retains the primary context of a GPU inside `detach`, which may take a while. An error is ignored: the call that
+    /// needs the context fails with it again. Does nothing for a simulated driver.
     pub fn open(&self, ordinal: i32, detach: impl FnOnce(BlockingCall<'_>)) {
         if let (Self::Cuda, Ok(cuda)) = (self, Cuda::get())
             && !cuda.is_open(ordinal)
@@ -76,8 +70,7 @@ impl Handle {
         }
     }
 
-    /// What the driver knows about an address. Fails if CUDA does not know the address: it knows device, managed and
-    /// pinned memory.
+    /// Fails if the driver does not know the address. CUDA knows device, managed and pinned memory.
     pub fn locate(&self, pointer: u64) -> Result<PointerAttributes> {
         self.get()?.pointer(pointer)?.ok_or_else(|| {
             Error::new(Kind::HostPointer, format!("{pointer:#x}, which CUDA does not know"))
@@ -85,14 +78,12 @@ impl Handle {
     }
 }
 
-/// The simulated drivers in place of CUDA's.
 struct StandIns {
-    /// 0 if no simulated driver is installed, else one more than the number of the process that made the installed one.
-    /// In a forked child of that process, [`current`] fails by this number before it takes a lock, since the lock may
-    /// stay locked for ever.
+    /// 0 if no simulated driver is installed, else one more than the number of the process that made it. By this
+    /// number, [`current`] fails in a forked child before it takes the lock of `simulated`, which may stay locked for
+    /// ever.
     simulating: AtomicU64,
     simulated: Mutex<Option<Arc<Simulated>>>,
-    /// Whether `borrowed` holds a driver.
     borrowing: AtomicBool,
     borrowed: Mutex<Option<Arc<BorrowedDevice>>>,
 }
@@ -104,10 +95,8 @@ static STAND_INS: StandIns = StandIns {
     borrowed: Mutex::new(None),
 };
 
-/// The driver for new views: the installed simulated one, else a borrowed one, else CUDA's.
-///
-/// For the installed one, fails in a forked child of the process that made it. For CUDA's, fails in a forked child of
-/// the process that found it. A borrowed one is returned in a forked child too: there [`Handle::get`] fails.
+/// The driver for new views: the installed simulated one, else a borrowed one, else CUDA's. Fails in a forked child of
+/// the process that made the installed driver or found CUDA's.
 pub fn current() -> Result<Handle> {
     match STAND_INS
         .simulating
@@ -130,8 +119,8 @@ pub fn current() -> Result<Handle> {
     }
 }
 
-/// Returns the driver for new views, like [`current`]. If that is CUDA's and it was not searched for yet, `detach` runs
-/// the search, which may take a second. A failed search is no error here: [`Handle::get`] returns the error.
+/// Like [`current`]. If the driver is CUDA's and nothing has searched for it yet, searches inside `detach`. A failed
+/// search is no error here: [`Handle::get`] returns the error.
 pub fn prepared(detach: impl FnOnce(BlockingCall<'_>)) -> Result<Handle> {
     let driver = current()?;
     if matches!(driver, Handle::Cuda) && !Cuda::is_probed() {
@@ -140,8 +129,7 @@ pub fn prepared(detach: impl FnOnce(BlockingCall<'_>)) -> Result<Handle> {
     Ok(driver)
 }
 
-/// Installs `simulated` as the driver for new views; `None` removes the installed one. Returns the driver that was
-/// installed before.
+/// Replaces the installed simulated driver, and returns the driver before.
 pub fn install(simulated: Option<Arc<Simulated>>) -> Option<Arc<Simulated>> {
     let mut installed = STAND_INS.simulated.lock().unwrap_or_else(PoisonError::into_inner);
     let by = simulated.as_ref().map_or(0, |machine| u64::from(machine.process().number()) + 1);
@@ -149,8 +137,8 @@ pub fn install(simulated: Option<Arc<Simulated>>) -> Option<Arc<Simulated>> {
     std::mem::replace(&mut *installed, simulated)
 }
 
-/// Makes another library's simulated device the driver for new views while no simulated driver of this library is
-/// installed; `None` ends this. If the same device is borrowed already, nothing changes.
+/// Makes another library's simulated device the driver for new views, unless one of this library is installed. `None`
+/// ends the loan.
 pub fn borrow(borrowed: Option<BorrowedDevice>) {
     if borrowed.is_none() && !STAND_INS.borrowing.load(Ordering::Acquire) {
         return;

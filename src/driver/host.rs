@@ -10,11 +10,10 @@ use std::ptr::NonNull;
 
 use crate::copy_plan::Block;
 
-/// The alignment of the bridge's own blocks: that of `cuMemAlloc`, which DLPack asks for as well (`dlpack.h`,
-/// `DLTensor::data`).
+/// The alignment that `cuMemAlloc` gives, and that DLPack asks for (`dlpack.h`, `DLTensor::data`).
 pub const ALIGNMENT: usize = 256;
 
-/// A block of host memory. The block stays at its address until this value is dropped.
+/// The block stays at its address until this value is dropped.
 #[derive(Debug)]
 pub struct HostMemory {
     start: NonNull<u8>,
@@ -22,23 +21,21 @@ pub struct HostMemory {
     owner: HostOwner,
 }
 
-/// What frees a block.
 #[derive(Debug)]
 enum HostOwner {
     Here(Layout),
     Other { _owner: Box<dyn Debug + Send + Sync> },
 }
 
-// SAFETY: this value or its owner, which is `Send`, owns the block. The block is tied to no thread, and this value
-// accesses it only by the raw copies and fills below.
+// SAFETY: the block is tied to no thread. This value, or its owner, which is `Send`, owns the block.
 unsafe impl Send for HostMemory {}
 
-// SAFETY: the methods make no reference into the block, and change none of the fields. They copy and fill by raw
-// pointers, and users of the memory must order accesses to the same bytes, as on a device.
+// SAFETY: the methods change no field and make no reference into the block. They copy and fill by raw pointers, and
+// users of the memory must order accesses to the same bytes, as on a device.
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// A block of `length` uninitialised bytes; of one byte if `length` is 0. `None` if memory is exhausted.
+    /// A block of uninitialised bytes; of one byte if `length` is 0. `None` if memory is exhausted.
     pub fn new(length: usize) -> Option<Self> {
         let layout = Layout::from_size_align(length.max(1), ALIGNMENT).ok()?;
         // SAFETY: the line above makes the layout's size at least 1, as `alloc` requires.
@@ -46,12 +43,12 @@ impl HostMemory {
         Some(Self { start, length: layout.size(), owner: HostOwner::Here(layout) })
     }
 
-    /// The `length` bytes at `start`, which belong to `owner`. This value keeps `owner`.
+    /// The `length` bytes at `start`, which belong to `owner`.
     ///
     /// # Safety
     ///
     /// The bytes stay mapped at `start` until `owner` is dropped. While a method of this value accesses the bytes,
-    /// other code of this process accesses them only by raw copies, not through Rust references.
+    /// other code of the process accesses them only by raw copies, not through Rust references.
     pub unsafe fn kept(
         start: NonNull<u8>,
         length: usize,
@@ -67,35 +64,32 @@ impl HostMemory {
         Some(memory)
     }
 
-    /// The address of the first byte.
     pub fn address(&self) -> u64 {
         // A `usize` has 64 bits on every platform that CUDA runs on.
         self.start.as_ptr().expose_provenance() as u64
     }
 
-    /// Copies out `length` bytes from `offset` on. `None` if they reach past the end. The bytes must be initialised:
-    /// those of a block from [`new`](Self::new) are not before something is copied there.
+    /// `None` if the bytes reach past the end. The bytes must be initialised; a block from [`new`](Self::new) is not.
     pub(crate) fn read(&self, offset: usize, length: usize) -> Option<Vec<u8>> {
         let from = self.at(offset, length)?;
         let mut bytes = vec![0; length];
-        // SAFETY: `at` checked that the `length` bytes lie inside the block, which stays mapped as long as `self`
-        // lives. The callers read a `filled` block, another owner's, or a block from `new` after the calls that copy a
-        // whole array into it have succeeded. `bytes` is new and just as long, so the two cannot overlap.
+        // SAFETY: `at` checked that the bytes lie inside the block. The callers read a `filled` block, another owner's,
+        // or a block from `new` after a whole array was copied into it. `bytes` is new and just as long, so the two
+        // cannot overlap.
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), length) };
         Some(bytes)
     }
 
-    /// Writes `bytes` at `offset`. Past the end it writes nothing and returns `None`.
+    /// If `bytes` reach past the end, writes nothing and returns `None`.
     pub(super) fn write(&self, offset: usize, bytes: &[u8]) -> Option<()> {
         let to = self.at(offset, bytes.len())?;
-        // SAFETY: `at` checked that the bytes lie inside the block, which stays mapped as long as `self` lives. No
-        // reference into the block exists, so `bytes` cannot overlap it.
+        // SAFETY: `at` checked that the bytes lie inside the block. No reference into the block exists, so `bytes`
+        // cannot overlap it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         Some(())
     }
 
-    /// Copies `block` from address `source` to `offset`. `None` if a row reaches past the end: the rows before it are
-    /// copied.
+    /// Copies `block` from the address `source`. `None` if a row reaches past the end: the rows before it are copied.
     ///
     /// # Safety
     ///
@@ -112,8 +106,7 @@ impl HostMemory {
         Some(())
     }
 
-    /// Copies `block` within this memory, from offset `source` to offset `target`. `None` if a row reaches past the
-    /// end: the rows before it are copied.
+    /// Copies `block` within this memory. `None` if a row reaches past the end: the rows before it are copied.
     pub fn repeat(&self, block: Block, source: u64, target: u64) -> Option<()> {
         let width = usize::try_from(block.width).ok()?;
         let at =
@@ -127,16 +120,15 @@ impl HostMemory {
         Some(())
     }
 
-    /// Sets `length` bytes from `offset` on to `pattern`. Past the end it writes nothing and returns `None`.
+    /// If the bytes reach past the end, writes nothing and returns `None`.
     pub(super) fn fill(&self, offset: usize, length: usize, pattern: u8) -> Option<()> {
         let to = self.at(offset, length)?;
-        // SAFETY: `at` checked that the `length` bytes lie inside the block, which stays mapped as long as `self`
-        // lives.
+        // SAFETY: `at` checked that the `length` bytes lie inside the block.
         unsafe { std::ptr::write_bytes(to, pattern, length) };
         Some(())
     }
 
-    /// The address at `offset`, if the next `length` bytes lie inside the block.
+    /// `None` if the next `length` bytes reach past the end.
     fn at(&self, offset: usize, length: usize) -> Option<*mut u8> {
         let end = offset.checked_add(length)?;
         (end <= self.length).then(|| self.start.as_ptr().wrapping_add(offset))

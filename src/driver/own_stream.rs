@@ -1,4 +1,4 @@
-//! A stream that the bridge owns. It exists as long as its context.
+//! A stream that the bridge owns.
 #![allow(unsafe_code)]
 
 use super::Driver;
@@ -7,7 +7,7 @@ use crate::device::{Context, Place};
 use crate::error::Result;
 use crate::stream::{Alive, Stream, Thread};
 
-/// A stream that the bridge made in a GPU's primary context, and never destroys.
+/// A stream in a GPU's primary context. The bridge never destroys the stream, so it exists as long as its context.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnStream {
     native: u64,
@@ -17,27 +17,24 @@ pub struct OwnStream {
 }
 
 impl OwnStream {
-    /// A new stream on the GPU at `place`, whose primary context `context` is current.
+    /// `context`, the primary context of the GPU at `place`, must be current.
     pub fn new(driver: &dyn Driver, place: Place, context: Context) -> Result<Self> {
         let life = driver.life(context)?;
         Ok(Self { native: driver.create_own_stream()?, place, context, life })
     }
 
-    /// The stream's handle.
     pub const fn native(&self) -> u64 {
         self.native
     }
 
-    /// The stream. Fails if it was destroyed with its context. Before CUDA 12, does not notice that the context was
-    /// reset.
+    /// Fails if the stream was destroyed with its context. Before CUDA 12, a reset of the context goes unnoticed.
     pub fn alive(&self, driver: &dyn Driver) -> Result<Alive<'_>> {
         if driver.life(self.context)? != self.life {
             return Err(failed("cuStreamGetCtx", CONTEXT_IS_DESTROYED));
         }
         let stream = Stream::from_native(self.native, Thread::current());
-        // SAFETY: `new` made the stream, and nothing destroys it but the end of its context. The check above shows that
-        // the context is still the same one. Before CUDA 12 there is no number to check; there the program must not
-        // have reset the context.
+        // SAFETY: only the end of its context destroys the stream, and the check above shows that the context is the
+        // same. Before CUDA 12 there is no number to check; there the program must not have reset the context.
         Ok(unsafe { Alive::kept(stream, self.place) })
     }
 }

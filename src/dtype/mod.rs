@@ -34,20 +34,17 @@ use std::fmt;
 use crate::error::{Error, Kind, Result};
 use table::{Row, TABLE, row};
 
-/// Stands in for a row's index: for a type that only DLPack has, and in [`PLACES`] where no row is.
+/// The index of a type that only DLPack has; in [`PLACES`], of no row.
 const NONE: u8 = u8::MAX;
 
-/// Stands in for a row's index for [`Dtype::CAIS_ALONE`], which is not in the table either.
+/// The index of [`Dtype::CAIS_ALONE`].
 const CAIS: u8 = NONE - 1;
 
-/// Stands in for the row of a type that only DLPack has.
 const DLPACKS_ALONE: Row = row("a type that only DLPack has", 0, 0, "|V0");
 
-/// Stands in for the row of a type that only the CUDA Array Interface has.
 const CAIS_ALONE: Row = row("a type that only the CUDA Array Interface has", 1, 8, "|V0");
 
-/// The index of each row of the table, by code and [`width`]. Each import of a tensor looks its type up here, so the
-/// search must be fast.
+/// The index of each row, by code and [`width`]. Each import of a tensor looks its type up here.
 const PLACES: [[u8; 8]; 15] = {
     let mut places = [[NONE; 8]; 15];
     let mut at: u8 = 0;
@@ -83,7 +80,7 @@ const fn width(bits: u8) -> usize {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Dtype {
-    /// The type's row in the table; [`NONE`] for a type that only DLPack has, [`CAIS`] for [`Self::CAIS_ALONE`].
+    /// The row's index, [`NONE`] or [`CAIS`].
     at: u8,
     code: u8,
     bits: u8,
@@ -93,7 +90,6 @@ pub struct Dtype {
 }
 
 impl Dtype {
-    /// The first type of the table.
     pub(crate) const FIRST: Self = Self::of_row(0);
 
     /// One byte of an array whose items or strides DLPack cannot express. The bridge describes such an array by the
@@ -115,8 +111,7 @@ impl Dtype {
         Ok(dtype)
     }
 
-    /// The type for DLPack's `(code, bits, lanes)`, which the CUDA Array Interface may lack. Fails for 0 bits or 0
-    /// lanes.
+    /// The type for DLPack's `(code, bits, lanes)`, also if only DLPack has it. Fails for 0 bits or 0 lanes.
     #[doc(hidden)]
     #[inline(always)]
     pub fn of_dlpack(code: u8, bits: u8, lanes: u16) -> Result<Self> {
@@ -138,14 +133,12 @@ impl Dtype {
         self.at < CAIS
     }
 
-    /// Whether the type is [`Self::CAIS_ALONE`].
     #[doc(hidden)]
     #[inline(always)]
     pub const fn is_cais_alone(self) -> bool {
         self.at == CAIS
     }
 
-    /// Fails for a type that only one protocol has.
     #[doc(hidden)]
     #[inline(always)]
     pub fn check_shared(self) -> Result<()> {
@@ -159,8 +152,7 @@ impl Dtype {
         Error::new(kind, format!("DLDataType(code={code}, bits={bits}, lanes={lanes})"))
     }
 
-    /// The same type, padded or not: if `padded`, each lane narrower than a byte fills a byte of its own. DLPack 1.1
-    /// has a flag for this.
+    /// If `padded`, each lane narrower than a byte fills a byte of its own. DLPack 1.1 has a flag for such lanes.
     #[doc(hidden)]
     #[must_use]
     pub const fn with_padding(mut self, padded: bool) -> Self {
@@ -168,7 +160,6 @@ impl Dtype {
         self
     }
 
-    /// Whether the lanes are narrower than a byte and each fills a whole byte.
     #[doc(hidden)]
     pub const fn is_padded(self) -> bool {
         self.padded
@@ -180,23 +171,21 @@ impl Dtype {
         !self.element_bits().is_multiple_of(8)
     }
 
-    /// The size in bytes of `elements` elements side by side, rounded up to whole bytes. `u64::MAX` if the size is too
-    /// large for a `u64`.
+    /// The size in bytes, rounded up; `u64::MAX` if it is too large for a `u64`.
     #[doc(hidden)]
     pub fn bytes_of(self, elements: u64) -> u64 {
         let bits = u128::from(elements) * u128::from(self.element_bits());
         u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX)
     }
 
-    /// The distance in bytes from an element to the element `elements` further on. `None` if the distance is not a
-    /// whole number of bytes, or does not fit in an `i64`.
+    /// The distance in bytes; `None` if it is not a whole number of bytes, or does not fit in an `i64`.
     #[cfg(feature = "arrays")]
     pub(crate) fn byte_offset(self, elements: i64) -> Option<i64> {
         let bits = i128::from(elements) * i128::from(self.element_bits());
         if bits % 8 == 0 { i64::try_from(bits / 8).ok() } else { None }
     }
 
-    /// The size in bits of one DLPack element with all lanes. A padded lane counts as 8 bits.
+    /// The size in bits with all lanes. A padded lane counts as 8 bits.
     #[doc(hidden)]
     pub const fn element_bits(self) -> u64 {
         (if self.padded { 8 } else { self.bits as u64 }) * self.lanes as u64
@@ -207,7 +196,6 @@ impl Dtype {
         Self::find(|row| row.name == name)
     }
 
-    /// The number of types in the table.
     #[doc(hidden)]
     pub const COUNT: usize = TABLE.len();
 
@@ -228,8 +216,7 @@ impl Dtype {
         }
     }
 
-    /// The index of the type's row in the table. For a type that only one protocol has, it is not below
-    /// [`Self::COUNT`].
+    /// The index of the row; not below [`Self::COUNT`] for a type that only one protocol has.
     #[doc(hidden)]
     pub const fn index(self) -> usize {
         self.at as usize
@@ -245,8 +232,7 @@ impl Dtype {
         self.row().typestr
     }
 
-    /// Whether the typestr has the letter `V`, which names no type. True for bfloat16, the 8-bit floats, and types that
-    /// only one protocol has.
+    /// Whether the typestr has the letter `V`, which names no type.
     #[doc(hidden)]
     pub const fn is_opaque(self) -> bool {
         self.row().typestr.as_bytes()[1] == b'V'
@@ -273,8 +259,7 @@ impl Dtype {
         (self.bits / 8) as i64
     }
 
-    /// The alignment in bytes that a GPU needs to read one lane: the lane's size, also for a complex type, as
-    /// [`Typestr::alignment`] explains; 1 for types that only one protocol has.
+    /// The alignment in bytes that a GPU needs to read one lane; 1 for a type that only one protocol has.
     #[doc(hidden)]
     #[inline(always)]
     pub const fn alignment(self) -> u64 {

@@ -3,8 +3,8 @@
 use super::{Dtype, TABLE};
 use crate::error::{Error, Kind, Result};
 
-/// The typestrs of the table that name exactly one type, as numbers: their bytes in order, padded with zeros. 0 stands
-/// for the other typestrs. Each import of a dict searches here, and comparing numbers is cheap.
+/// The bytes of each typestr that names exactly one type, as a number; 0 for any other typestr. Each import of a dict
+/// searches here.
 const EXACT: [u32; TABLE.len()] = {
     let mut keys = [0; TABLE.len()];
     let mut at = 0;
@@ -18,7 +18,7 @@ const EXACT: [u32; TABLE.len()] = {
     keys
 };
 
-/// `text` of three or four bytes as a number; 0 for any other text, and for four bytes that end with a NUL.
+/// `text` as a number, which is 0 unless `text` has three or four bytes.
 const fn key(text: &[u8]) -> u32 {
     match *text {
         [a, b, c] => u32::from_le_bytes([a, b, c, 0]),
@@ -65,8 +65,7 @@ impl Typestr {
         }
     }
 
-    /// The size of an item in bytes. `None` if the typestr is malformed or has no bytes, and for object references and
-    /// bit fields.
+    /// The size in bytes. `None` if the typestr is malformed, and for 0 bytes, object references and bit fields.
     #[doc(hidden)]
     pub fn itemsize(text: &str) -> Option<i64> {
         let Spelling { letter, size, digits, .. } = Spelling::of(text)?;
@@ -87,8 +86,7 @@ impl Typestr {
         Self::itemsize(text) == Some(dtype.itemsize()) && (dtype.itemsize() == 1 || !is_swapped())
     }
 
-    /// The typestr with its byte order, letter and size written out; `None` if it already has them, or if the bridge
-    /// cannot read it.
+    /// The typestr with byte order, letter and size; `None` if it has them already, or is malformed.
     #[doc(hidden)]
     pub fn respelled(text: &str) -> Option<String> {
         let Spelling { order, letter, digits, .. } = Spelling::of(text)?;
@@ -97,10 +95,9 @@ impl Typestr {
         (!is_usual).then(|| format!("{order}{letter}{digits}"))
     }
 
-    /// The alignment in bytes that a GPU needs to read items as the typestr's type. CUDA (`float2`, `double2`), thrust
-    /// and PyTorch align complex numbers to their whole size, since compilers load both parts at once. A character of
-    /// text has four bytes. Only a record's reader knows what is inside, so the result for a record is 1. For a number
-    /// whose size is not 2, 4, 8 or 16 bytes the result is 1, too.
+    /// The alignment in bytes that a GPU needs to read items. CUDA (`float2`, `double2`), thrust and PyTorch align
+    /// complex numbers to their whole size, since compilers load both parts at once. 1 if the alignment is unknown, as
+    /// for a record.
     #[doc(hidden)]
     pub fn alignment(text: &str) -> u64 {
         match Spelling::of(text) {
@@ -130,7 +127,6 @@ impl Typestr {
         Spelling::of(text).is_some_and(|read| read.letter == 'V')
     }
 
-    /// Reads a typestr that is not in [`EXACT`], or fails.
     fn parse_uncommon(text: &str) -> Result<Self> {
         let malformed = || Error::new(Kind::Typestr, format!("{text:?}"));
         let Spelling { order, letter, size, .. } = Spelling::of(text).ok_or_else(malformed)?;
@@ -183,11 +179,9 @@ impl Typestr {
     }
 }
 
-/// The parts of a well-formed typestr, as NumPy's array interface defines it.
-///
-/// NumPy and CuPy accept three more spellings. The bridge accepts them if the meaning is certain. `=` means this
-/// machine's byte order, and so does a missing byte order. A single type character replaces letter and size, as in
-/// DALI's `=f` and `=B`. The bridge refuses characters whose size depends on the compiler, such as `l`.
+/// The parts of a typestr. The bridge also accepts spellings of NumPy and CuPy whose meaning is certain: `=` or no sign
+/// for this machine's byte order, and a single type character, as in DALI's `=f`. The size of `l` depends on the
+/// compiler, so `l` is refused.
 struct Spelling<'a> {
     order: char,
     letter: char,
@@ -197,8 +191,7 @@ struct Spelling<'a> {
     digits: &'a str,
 }
 
-/// The letter and size that a single character stands for. NumPy's `dtype.char` has each of these characters, and
-/// Python's `struct` gives none of them another meaning. `None` for any other character.
+/// Knows only the characters of NumPy's `dtype.char` to which Python's `struct` gives no other meaning.
 const fn by_character(character: char) -> Option<(char, &'static str)> {
     Some(match character {
         '?' => ('b', "1"),

@@ -131,7 +131,7 @@ impl Error {
         }))
     }
 
-    /// Makes the error for a kernel's code. `got` is not shortened: it may be a compiler's log.
+    /// `got` is not shortened: it may be a compiler's log.
     #[cfg(feature = "cudarc")]
     #[cold]
     pub(crate) fn kernel_code(kernel: &str, got: String) -> Self {
@@ -140,31 +140,27 @@ impl Error {
         error
     }
 
-    /// Returns the error with `raised` as its [source](std::error::Error::source).
     #[cfg(feature = "python")]
     pub(crate) fn with_source(mut self, raised: Arc<dyn std::error::Error + Send + Sync>) -> Self {
         self.0.raised = Some(Raised(raised));
         self
     }
 
-    /// If the driver failed because the handle is invalid, turns the error into one about the field `stream`, which
-    /// shows `stream`. Returns any other error unchanged.
+    /// If the driver's code is `CUDA_ERROR_INVALID_HANDLE`, the error becomes one about the field `stream`.
     #[cfg(feature = "arrays")]
     #[cold]
     pub(crate) fn of_stream(self, stream: impl fmt::Display) -> Self {
         self.told(INVALID_HANDLE, Kind::StreamUnknown, format_args!("{stream}, which is no stream"))
     }
 
-    /// If the driver failed because the GPU lacks memory, turns the error into one about the field `memory`, which
-    /// shows `bytes`. Returns any other error unchanged.
+    /// If the driver's code is `CUDA_ERROR_OUT_OF_MEMORY`, the error becomes one about the field `memory`.
     #[cfg(feature = "arrays")]
     #[cold]
     pub(crate) fn of_memory(self, bytes: u64) -> Self {
         self.told(OUT_OF_MEMORY, Kind::DeviceMemory, format_args!("{bytes} bytes asked for"))
     }
 
-    /// If the driver's call failed with `code`, turns the error into one of the kind `as_kind`, which shows `what`.
-    /// Returns any other error unchanged.
+    /// If the driver's code is `code`, the error becomes one of the kind `as_kind`, which shows `what`.
     #[cfg(feature = "arrays")]
     fn told(mut self, code: u32, as_kind: Kind, what: fmt::Arguments<'_>) -> Self {
         if self.driver_code().is_some_and(|failed| failed.code == code) {
@@ -205,10 +201,8 @@ impl Error {
     }
 }
 
-/// `CUDA_ERROR_INVALID_HANDLE`.
 pub(crate) const INVALID_HANDLE: u32 = 400;
 
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
 #[cfg(feature = "arrays")]
 const OUT_OF_MEMORY: u32 = 2;
 

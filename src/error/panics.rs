@@ -3,8 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `call`. If it panics, returns the panic's message. A panic while the first panic's payload is dropped is
-/// caught, too.
+/// The error is the panic's message. A panic while the first panic's payload is dropped is caught, too.
 #[inline]
 pub(crate) fn caught<R>(call: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(over)
@@ -26,7 +25,7 @@ fn over(panic: Box<dyn Any + Send>) -> String {
     said
 }
 
-/// Returns a panic's message, or "no message" if its payload is not text.
+/// "no message" if the panic's payload is not text.
 pub(crate) fn said(panic: &(dyn Any + Send)) -> &str {
     let said = panic.downcast_ref::<&str>().copied();
     said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")

@@ -1,7 +1,6 @@
 //! Short lists of integers without an allocation: arrays seldom have more than four dimensions.
 
-/// How many dimensions fit without an allocation. More would make each layout larger, and a view is moved a few times
-/// on its way to Python.
+/// More values inline would make each layout larger, and a view is moved a few times on its way to Python.
 const INLINE: usize = 4;
 
 /// A short list of integers.
@@ -79,20 +78,16 @@ impl PartialEq for Dims {
 
 impl Eq for Dims {}
 
-/// The extents, and as many strides.
 #[derive(Debug, Clone)]
 pub(super) enum Lists {
-    /// Up to four extents and four strides.
     Inline(u8, [i64; INLINE], [i64; INLINE]),
-    /// Longer lists: all extents, then all strides.
+    /// All extents, then all strides.
     Heap(Box<[i64]>),
 }
 
 impl Lists {
-    /// Lists for no dimensions.
     pub(super) const EMPTY: Self = Self::Inline(0, [0; INLINE], [0; INLINE]);
 
-    /// `count` extents and `count` strides, all 0.
     #[inline(always)]
     pub(super) fn zeros(count: usize) -> Self {
         match u8::try_from(count) {

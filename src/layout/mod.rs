@@ -113,7 +113,7 @@ impl Layout {
         Ok((layout, reach))
     }
 
-    /// Replaces this layout by the result of [`Self::from_elements`]. After an error the layout is unusable.
+    /// After an error the layout is unusable.
     #[inline(always)]
     pub(crate) fn set_elements(
         &mut self,
@@ -125,8 +125,8 @@ impl Layout {
         self.fill(shape, strides, element_size)
     }
 
-    /// The bytes that the array reaches with elements of `element_size` bytes; `None` if they, a byte stride, or the
-    /// size in bytes do not fit in 63 bits. For the size, an empty dimension counts as 1.
+    /// `None` if the reach, a byte stride, or the size in bytes does not fit in 63 bits. For the size, an empty
+    /// dimension counts as 1.
     pub(crate) fn reach(&self, element_size: i64) -> Option<Reach> {
         let (shape, strides) = self.lists.both();
         let mut walk = Walk::new(element_size);
@@ -134,7 +134,7 @@ impl Layout {
         walk.reach()
     }
 
-    /// Replaces this layout. `strides` must have as many entries as `shape`. After an error the layout is unusable.
+    /// `strides` must have as many entries as `shape`. After an error the layout is unusable.
     #[inline(always)]
     fn fill(&mut self, shape: &[i64], strides: Option<&[i64]>, element_size: i64) -> Result<Reach> {
         let mut walk = Walk::new(element_size);
@@ -173,7 +173,7 @@ impl Layout {
         Ok((layout, reach))
     }
 
-    /// Replaces this layout by the result of [`Self::from_bytes`]. After an error the layout is unusable.
+    /// After an error the layout is unusable.
     #[inline]
     pub(crate) fn set_bytes(
         &mut self,
@@ -194,8 +194,8 @@ impl Layout {
         self.set_elements(shape, Some(elements.as_slice()), itemsize)
     }
 
-    /// Replaces this layout by that of the items' bytes: elements of one byte, and one more axis, over the bytes of an
-    /// item. Such a layout can express any byte `strides`. After an error the layout is unusable.
+    /// The elements are single bytes, with one more axis over the bytes of an item. Such a layout can express any byte
+    /// `strides`. After an error the layout is unusable.
     pub(crate) fn set_items(
         &mut self,
         shape: &[i64],
@@ -290,7 +290,6 @@ impl Layout {
     }
 }
 
-/// Fails for elements of less than one byte, too many dimensions, or a wrong number of strides.
 #[inline(always)]
 fn check_counts(shape: &[i64], strides: Option<&[i64]>, element_size: i64) -> Result<()> {
     check_size(element_size)?;
@@ -315,20 +314,19 @@ fn no_size(size: i64) -> Error {
     Error::new(Kind::ItemSize, size.to_string())
 }
 
-/// One pass over the dimensions, last to first. It records overflows and checks them once, at the end.
+/// One pass over the dimensions, last to first. Overflows are recorded, and checked once, at the end.
 struct Walk {
     element_size: i64,
     size: i64,
-    /// The size in bytes of a compact array of the dimensions seen so far. An empty dimension counts as 1.
+    /// The size of a compact array of the dimensions so far. An empty dimension counts as 1.
     bytes: i64,
-    /// The stride of the next axis, in elements, in a C-contiguous array.
+    /// The next axis's stride in a C-contiguous array, in elements.
     compact: i64,
     contiguous: bool,
-    /// The number of bytes reached below the first element, as a negative number or 0.
+    /// The bytes reached below the first element, as a negative number or 0.
     below: i64,
     above: i64,
-    /// Whether an extent is negative, or a byte stride or `bytes` overflows. Then [`Self::reach`] is `None` for an
-    /// empty array, too.
+    /// Set by a negative extent, and by a byte stride or `bytes` that overflows. Then an empty array is refused, too.
     wrong: bool,
     /// Whether the reach overflows, which matters only if there are elements.
     overflow: bool,
@@ -349,7 +347,6 @@ impl Walk {
         }
     }
 
-    /// Adds the next dimension.
     #[inline(always)]
     fn step(&mut self, extent: i64, stride: i64) {
         let count = extent.max(1);
@@ -380,8 +377,7 @@ impl Walk {
         (self.above, self.below) = (above, below);
     }
 
-    /// The bytes that the array reaches; `None` if the layout is `wrong`, or if it has elements and the reach
-    /// overflows.
+    /// `None` if the layout is `wrong`, or if it has elements and the reach overflows.
     #[inline(always)]
     const fn reach(&self) -> Option<Reach> {
         match (self.wrong, self.size, self.overflow) {
@@ -398,15 +394,14 @@ fn is_used(shape: &[i64], axis: usize) -> bool {
     shape.get(axis).is_some_and(|&extent| extent > 1) && !shape.contains(&0)
 }
 
-/// The axis's stride, in elements, in a C-contiguous array of this shape; an empty dimension counts as 1. Wraps on
-/// overflow; [`Walk`] refuses such shapes.
+/// The axis's stride in a C-contiguous array, in elements. An empty dimension counts as 1. Wraps on overflow.
 fn compact(shape: &[i64], axis: usize) -> i64 {
     let inner = shape.iter().skip(axis + 1);
     inner.fold(1_i64, |size, extent| size.wrapping_mul((*extent).max(1)))
 }
 
-/// Returns the strides with each unused one that overflows in bytes, and so cannot be expressed, replaced by that of a
-/// C-contiguous array. A stride whose replacement overflows too stays. `None` if none is replaced.
+/// The strides with each unused one that overflows in bytes replaced by a C-contiguous array's. `None` if none is
+/// replaced.
 #[cold]
 fn used(shape: &[i64], strides: &[i64], element_size: i64) -> Option<Dims> {
     let wrong = |axis: usize| {

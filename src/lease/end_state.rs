@@ -4,7 +4,6 @@ use super::{EndState, Failure, Holder, Settlement};
 use crate::driver::codes::is_final;
 use crate::error::Error;
 
-/// A lease that is ending.
 #[derive(Debug)]
 pub struct Ending<H: Holder> {
     holder: H,
@@ -13,22 +12,20 @@ pub struct Ending<H: Holder> {
 }
 
 impl<H: Holder> Ending<H> {
-    /// An end in the state [`EndState::Due`]: nothing is done yet. `holder` holds the memory.
     pub const fn new(holder: H) -> Self {
         Self { holder, state: EndState::Due, reported: false }
     }
 
-    /// An end whose orders the caller has already made, with the result `settled`. `holder` holds the memory.
+    /// An end whose orders were already made, with the result `settled`.
     pub fn settled(holder: H, settled: Settlement<H::Mark>) -> Self {
         Self { holder, state: settled.into(), reported: false }
     }
 
-    /// The holder of the memory.
     pub const fn holder(&self) -> &H {
         &self.holder
     }
 
-    /// The mark that the end waits for, in [`EndState::Waiting`]; `None` in every other state.
+    /// The mark that the end waits for; `None` unless the state is [`EndState::Waiting`].
     pub const fn mark(&self) -> Option<&H::Mark> {
         match &self.state {
             EndState::Waiting(mark) => Some(mark),
@@ -36,7 +33,6 @@ impl<H: Holder> Ending<H> {
         }
     }
 
-    /// The state, without the mark.
     pub const fn state(&self) -> EndState {
         match self.state {
             EndState::Due => EndState::Due,
@@ -52,9 +48,9 @@ impl<H: Holder> Ending<H> {
         matches!(self.state, EndState::GivenBack | EndState::Abandoned)
     }
 
-    /// Does as much of the end as is possible now: makes the orders if they are not made yet, and asks whether the
-    /// marked work is done. If the end is not over afterwards, call this again later. Returns no error but an
-    /// interrupt. Of other errors, the first is logged, and the one that abandons the end.
+    /// Makes the orders if they are not made yet, then asks whether the marked work is done. If the end is not over
+    /// afterwards, call this again later. Returns no error but an interrupt. Of other errors it logs the first, and the
+    /// one that abandons the end.
     pub fn advance(&mut self, lock: H::Lock<'_>) -> Result<(), H::Interrupt> {
         if matches!(self.state, EndState::Due | EndState::ToRetry) {
             self.state = match self.holder.settle(lock) {
@@ -89,7 +85,7 @@ impl<H: Holder> Ending<H> {
     }
 
     fn tell(&mut self, error: &Error, producer: &'static str) {
-        // If nobody is told now, a later try that fails tells it.
+        // If no subscriber takes warnings now, a later failure is logged instead.
         if tracing::enabled!(target: "cai_bridge", tracing::Level::WARN)
             && !std::mem::replace(&mut self.reported, true)
         {

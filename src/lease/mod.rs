@@ -1,7 +1,5 @@
-//! Leases: one state machine for giving a producer's memory back, whatever held it.
-//!
-//! A view has a [`Lease`], and so has an array that Rust or C code imports. The memory is leased until the lease ends.
-//! A managed tensor has no [`Lease`]: its deleter ends its holder. Every end has an [`EndState`]:
+//! Leases: one state machine for giving a producer's memory back, whatever held it. A view has a [`Lease`], and so has
+//! an array that Rust or C code imports. Every end has an [`EndState`]:
 //!
 //! ```text
 //!            end()            no order is left to make
@@ -15,15 +13,12 @@
 //! due, waiting or to retry ── a retry is useless ─▶ abandoned
 //! ```
 //!
-//! The lease knows nothing of Python or streams. A [`Holder`] keeps the references and makes the streams wait
-//! ([`Parties::settle`]). Ending a lease takes the holder out under the lease's lock. The caller drops the holder after
-//! the lock is released: a drop may run arbitrary code, such as a foreign deleter, or a destructor that uses this
-//! lease.
+//! A [`Holder`] keeps the references and makes the streams wait. [`Lease::end`] takes the holder out under the lease's
+//! lock. The caller drops the holder after the lock is released: a drop may run arbitrary code, such as a destructor
+//! that uses this lease.
 //!
-//! `release()` makes the streams wait first, between [`Lease::begin`] and [`Lease::end`]. If a wait cannot be made,
-//! the memory stays leased. Meanwhile the holder stays in the lease, for other threads that release at the same time.
-//! Threads do not wait for each other, since making streams wait may run arbitrary code too. Each thread makes the
-//! streams wait, and the first thread to finish ends the lease.
+//! `release()` makes the streams wait first, between [`Lease::begin`] and [`Lease::end`]. If a wait cannot be made, the
+//! memory stays leased. Several threads may release at the same time: the first to finish ends the lease.
 
 pub mod end_rules;
 mod end_state;
@@ -44,7 +39,6 @@ pub use self::queue::Queue;
 use self::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError, TryLockError};
 use crate::error::Error;
 
-/// Mutexes and atomics: from `std`, or in the model from loom, which tries every interleaving.
 mod sync {
     #[cfg(all(loom, test))]
     pub(super) use loom::sync::atomic::{AtomicBool, AtomicUsize};
@@ -58,23 +52,20 @@ mod sync {
     pub(super) use std::sync::{PoisonError, TryLockError};
 }
 
-/// Keeps memory alive. It has the references that are dropped at the end of the lease, and makes the waits of that end.
+/// Holds the references that keep memory alive until the lease ends, and makes the waits of that end.
 pub trait Holder: Send {
-    /// What a caller must hold to use the references: for Python objects, the interpreter's lock.
     type Lock<'l>: Copy;
-    /// What tells later whether the consumer's work is done.
     type Mark: Send;
-    /// The exception that stops an end, such as `KeyboardInterrupt` from an object that was asked for its stream.
+    /// The exception that stops an end, such as `KeyboardInterrupt`.
     type Interrupt;
 
-    /// Makes the streams wait that must wait when the lease ends, and returns whether the memory must be kept for
-    /// longer.
+    /// Makes the waits of the lease's end, and returns what the memory must still wait for.
     fn settle(
         &mut self,
         lock: Self::Lock<'_>,
     ) -> Result<Settlement<Self::Mark>, Failure<Self::Interrupt>>;
 
-    /// Whether the consumer's work, which `mark` marks, is done. Does not wait.
+    /// Whether the consumer's work before `mark` is done. Does not wait.
     fn is_done(&self, mark: &mut Self::Mark) -> Result<bool, Error>;
 }
 
@@ -92,31 +83,25 @@ impl<H: Holder> Holder for Box<H> {
     }
 }
 
-/// What the memory must still wait for once the orders of an end are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Settlement<M> {
-    /// Nothing.
     Done,
-    /// The consumer's work: the producer's stream is unknown, so the references stay until that work is done.
+    /// The producer's stream is unknown, so the references stay until the consumer's work is done.
     Until(M),
-    /// The consumer's work, but a capture forbids a mark now. The end is tried again, with its orders.
+    /// A capture forbids the mark now. The end is tried again.
     Later,
 }
 
 impl<M> Settlement<M> {
-    /// Whether the orders of the end are made, so that a holder may free memory of its own. If not, the end is tried
-    /// again, and work that is still to come may use the memory.
+    /// Whether the waits of the end are made, so that a holder may free memory of its own.
     pub const fn is_made(&self) -> bool {
         !matches!(self, Self::Later)
     }
 }
 
-/// Why an end, or another call that asks objects for their streams, failed.
 #[derive(Debug)]
 pub enum Failure<I> {
-    /// An error, such as a failed driver call or a graph capture that is in the way.
     Failed(Error),
-    /// An interrupt was raised, for instance by an object that was asked for its stream.
     Interrupted(I),
 }
 
@@ -126,19 +111,17 @@ impl<I> From<Error> for Failure<I> {
     }
 }
 
-/// The state of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EndState<M = ()> {
-    /// The orders are still to be made.
+    /// The waits are still to be made.
     Due,
-    /// The orders are made. The references stay until the consumer's work is done.
     Waiting(M),
-    /// The orders, or the mark, could not be made. They are tried again.
+    /// A wait, or the mark, could not be made. The end is tried again.
     ToRetry,
-    /// The memory is given back. The references may be dropped.
+    /// The references may be dropped.
     GivenBack,
-    /// A retry is useless ([`crate::driver::codes::is_final`]): for instance, the context is destroyed or broken, or
-    /// there is no driver. No order is possible, and the references may be dropped.
+    /// A retry is useless ([`crate::driver::codes::is_final`]): for instance, the context is destroyed. The references
+    /// may be dropped.
     Abandoned,
 }
 
@@ -152,12 +135,10 @@ impl<M> From<Settlement<M>> for EndState<M> {
     }
 }
 
-/// Keeps a holder of memory until the lease is ended. Only the first call that ends it gets the holder.
+/// Only the first call that ends the lease gets the holder.
 pub struct Lease<H> {
     place: Mutex<HolderPlace<H>>,
-    /// Whether the lease has ended or is ending, so that [`Lease::is_leased`] need not take the lock. [`Lease::stop`]
-    /// clears the flag if the lease has not ended and no other thread is ending it. [`Lease::end_unshared`] does not
-    /// set it.
+    /// Whether the lease has ended or is ending. [`Lease::is_leased`] reads this flag without the lock.
     ended: AtomicBool,
 }
 
@@ -168,7 +149,6 @@ struct HolderPlace<H> {
 }
 
 impl<H> Lease<H> {
-    /// A lease of the memory that `holder` holds.
     pub fn new(holder: H) -> Self {
         let place = HolderPlace { holder: Some(holder), enders: 0 };
         Self { place: Mutex::new(place), ended: AtomicBool::new(false) }
@@ -184,8 +164,8 @@ impl<H> Lease<H> {
         if place.enders == 0 { place.holder.as_mut().map(look) } else { None }
     }
 
-    /// Runs `look` on the holder, also while the lease is ending. Does not wait for the lock, since the garbage
-    /// collector visits objects with this. `None` if the lease has ended or the lock is taken.
+    /// Runs `look` on the holder, also while the lease is ending. `None` if the lease has ended, or if the lock is
+    /// taken: the garbage collector visits objects with this function, and must not wait.
     pub fn try_with<R>(&self, look: impl FnOnce(&H) -> R) -> Option<R> {
         match self.place.try_lock() {
             Ok(place) => place.holder.as_ref().map(look),
@@ -194,14 +174,12 @@ impl<H> Lease<H> {
         }
     }
 
-    /// Whether the lease has not ended and no thread is ending it.
     pub fn is_leased(&self) -> bool {
         !self.ended.load(Ordering::Acquire)
     }
 
-    /// Begins to end the lease, and runs `look`, which copies from the holder what the orders need. `None` if the lease
-    /// has ended. Several threads may begin. Until each of them has called [`Self::stop`], [`Self::with`] returns
-    /// `None`.
+    /// Begins to end the lease, and runs `look` on the holder. `None` if the lease has ended. Several threads may
+    /// begin. Until each of them has called [`Self::stop`], [`Self::with`] returns `None`.
     pub fn begin<R>(&self, look: impl FnOnce(&mut H) -> R) -> Option<R> {
         let mut place = self.place();
         let taken = place.holder.as_mut().map(look)?;
@@ -210,8 +188,7 @@ impl<H> Lease<H> {
         Some(taken)
     }
 
-    /// Runs `change` on the holder, if the lease has not ended. For a thread that is between [`Self::begin`] and
-    /// [`Self::stop`], where [`Self::with`] returns `None`.
+    /// Runs `change` on the holder, also while the lease is ending. Does nothing if the lease has ended.
     pub fn amend(&self, change: impl FnOnce(&mut H)) {
         if let Some(holder) = &mut self.place().holder {
             change(holder);
@@ -219,7 +196,7 @@ impl<H> Lease<H> {
     }
 
     /// Call this after [`Self::begin`], whether or not [`Self::end`] was called. If the lease has not ended and no
-    /// other thread is ending it, it counts as leased again.
+    /// other thread is ending it, it is leased again.
     pub fn stop(&self) {
         let mut place = self.place();
         place.enders = place.enders.saturating_sub(1);
@@ -227,13 +204,12 @@ impl<H> Lease<H> {
         self.ended.store(!is_leased, Ordering::Release);
     }
 
-    /// Ends a lease that no other thread can reach, and returns its holder. `None` if the lease has ended already. For
-    /// a lease that is about to be dropped: [`Self::is_leased`] does not see this end.
+    /// Returns the holder; `None` if the lease has ended. For a lease that is about to be dropped: [`Self::is_leased`]
+    /// does not see this end.
     pub fn end_unshared(&mut self) -> Option<H> {
         self.place.get_mut().unwrap_or_else(PoisonError::into_inner).holder.take()
     }
 
-    /// Ends the lease. Only the first call returns the holder.
     pub fn end(&self) -> Option<H> {
         let mut place = self.place();
         self.ended.store(true, Ordering::Release);

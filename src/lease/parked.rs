@@ -1,8 +1,5 @@
-//! Pending ends, grouped by what they wait for.
-//!
-//! Work on one stream finishes in the order in which it was queued. So of the ends that wait for one stream, only the
-//! first is checked, and the next one when the first is over. One check per stream is enough, however many ends wait.
-//! Ends that wait for something else are checked one by one.
+//! Pending ends, grouped by the stream that they wait for. Work on one stream finishes in the order in which it was
+//! queued, so of the ends that wait for one stream only the first is checked.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -13,37 +10,32 @@ use std::mem::ManuallyDrop;
 use super::Queue;
 use super::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 
-/// Where an item waits: its lane, and its number in the lane. The items of a lane are checked in the order of their
-/// numbers.
+/// An item's lane, and its number in the lane. The items of a lane are checked in the order of their numbers.
 pub type Turn<K> = (K, u64);
 
-/// The limits of one call of [`Parked::ask`].
 #[derive(Debug, Clone, Copy)]
 pub struct Most {
-    /// How many lanes to check. Each item without a lane counts as a lane.
+    /// How many lanes to check. An item without a lane counts as a lane.
     pub lanes: usize,
     /// How many items to check in all.
     pub questions: usize,
 }
 
 impl Most {
-    /// No limits.
     pub const ALL: Self = Self { lanes: usize::MAX, questions: usize::MAX };
 }
 
-/// An entry of the queue.
 #[derive(Debug)]
 enum ParkedEntry<K, T> {
     Alone(T),
     Lane(K),
-    /// An item that was moved to a lane.
     Moved,
 }
 
 /// The items of each lane, by number.
 type Lanes<K, T> = HashMap<K, BTreeMap<u64, T>, BuildHasherDefault<WordHasher>>;
 
-/// Hashes handles and addresses in a few instructions. Their low bits are often equal, and no attacker chooses them.
+/// Hashes handles and addresses quickly. No attacker chooses them.
 #[derive(Debug, Default)]
 pub struct WordHasher(u64);
 
@@ -70,36 +62,31 @@ impl Hasher for WordHasher {
     }
 }
 
-/// A collection of items that are checked from time to time until they are over.
+/// Items that are checked from time to time until they are over.
 pub struct Parked<K, T> {
     turn: fn(&T) -> Option<Turn<K>>,
     queue: Queue<ParkedEntry<K, T>>,
-    /// The lanes. Each lane has one entry in `queue`, except while [`Parked::ask`] has taken the entry out. The lane
-    /// stays in this map meanwhile.
+    /// Each lane has one entry in `queue`, except while [`Parked::ask`] has taken the entry out.
     lanes: Mutex<Lanes<K, T>>,
-    /// How many items there are. [`Parked::len`] reads this without a lock.
+    /// How many items are not over. [`Parked::len`] reads this without a lock.
     length: AtomicUsize,
 }
 
 impl<K: Clone + Eq + Hash, T> Parked<K, T> {
-    /// An empty collection. `turn` returns the lane that an item waits in and the item's number there, if it waits in
-    /// one.
+    /// `turn` returns an item's lane and its number there; `None` for an item that is checked alone.
     pub fn new(turn: fn(&T) -> Option<Turn<K>>) -> Self {
         let (lanes, length) = (Mutex::default(), AtomicUsize::new(0));
         Self { turn, queue: Queue::default(), lanes, length }
     }
 
-    /// The number of items. An item counts until it is over, also while [`Parked::ask`] checks it.
     pub fn len(&self) -> usize {
         self.length.load(Ordering::Acquire)
     }
 
-    /// Whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds an item.
     pub fn push(&self, item: T) {
         self.length.fetch_add(1, Ordering::AcqRel);
         self.put(item);
@@ -119,7 +106,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
                 slot.insert(item);
                 return;
             }
-            // This cannot happen, since numbers in a lane are unique. If it does, check the item alone.
+            // Numbers in a lane are unique, so this cannot happen. If it does, check the item alone.
             Some(Entry::Occupied(_)) => ParkedEntry::Alone(item),
             None => {
                 lanes.insert(key.clone(), BTreeMap::from([(number, item)]));
@@ -130,8 +117,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         self.queue.push(entry);
     }
 
-    /// Checks an item with `is_over`. If the item is over, or `is_over` panics, the item no longer counts in
-    /// [`Self::len`].
+    /// Runs `is_over` on an item. If the item is over, or `is_over` panics, the item no longer counts in [`Self::len`].
     fn is_over(&self, item: &mut T, is_over: &mut impl FnMut(&mut T) -> bool) -> bool {
         let counted = CountGuard(&self.length);
         let is_over = is_over(item);
@@ -141,11 +127,11 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         is_over
     }
 
-    /// Checks items with `is_over`, the least recently checked lane first, within the limits of `most`. Returns the
-    /// items that are over. No lock is held while `is_over` runs: it may run arbitrary code, even this function.
+    /// Checks items with `is_over`, the least recently checked lane first, and returns those that are over. No lock is
+    /// held meanwhile: `is_over` may run arbitrary code, even this function.
     ///
-    /// If `is_over` panics, the items that were found over are dropped, and the item that it was called with is leaked:
-    /// it is not over, and would panic again. All other items stay.
+    /// If `is_over` panics, the item that it was called with is leaked: it is not over, and would panic again. Items
+    /// that were found over are dropped. All other items stay.
     pub fn ask(&self, most: Most, mut is_over: impl FnMut(&mut T) -> bool) -> Vec<T> {
         let (mut over, mut left) = (Vec::new(), most.questions);
         let entries = self.queue.ask(most.lanes.min(most.questions), |entry| {
@@ -177,8 +163,8 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         over
     }
 
-    /// Checks at most `left` items of the lane `key`, in order, and stops after the first item that is not over. Moves
-    /// the items that are over to `over`, and subtracts the number of checked items from `left`.
+    /// Checks at most `left` items of the lane `key`, and stops after the first item that is not over. Moves the items
+    /// that are over to `over`, and subtracts the number of checked items from `left`.
     fn ask_lane(
         &self,
         key: &K,
@@ -202,7 +188,6 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
     }
 }
 
-/// Decreases the count by one when dropped.
 struct CountGuard<'a>(&'a AtomicUsize);
 
 impl Drop for CountGuard<'_> {
@@ -211,8 +196,7 @@ impl Drop for CountGuard<'_> {
     }
 }
 
-/// A lane whose items [`Parked::ask`] is checking. When this is dropped, also by a panic, a lane that still has items
-/// gets an entry in the queue again, and an empty lane is removed.
+/// When dropped, also by a panic, puts a lane that still has items back into the queue, and removes an empty lane.
 struct LaneGuard<'a, K: Clone + Eq + Hash, T> {
     parked: &'a Parked<K, T>,
     key: &'a K,

@@ -9,24 +9,19 @@ use crate::error::{Error, Kind, Result};
 use crate::order::{self, Mark, Purpose};
 use crate::stream::{Alive, Stream, between};
 
-/// A list of streams. Up to four are stored without an allocation: an end rarely has more than two on a side.
 pub type Streams<'a> = SmallVec<[Alive<'a>; 4]>;
 
-/// The users' and the producer's streams when a lease ends. All of them are alive. The legacy default stream stands in
-/// for unknown ones.
 #[derive(Debug, Clone)]
 pub struct Parties<'a> {
-    /// The streams that consumers worked on, or their stand-ins.
     pub users: Streams<'a>,
-    /// The producer's streams or a stand-in for them, then the upstream streams. Never empty.
+    /// The producer's streams, or a stand-in for them, then the upstream streams. Never empty.
     pub producers: Streams<'a>,
-    /// Whether the first of `producers` is the producer's own stream. If it only stands in for that stream, the
-    /// producer's later work may be on a stream that does not follow it.
+    /// Whether the first of `producers` is the producer's own stream, and no stand-in for it.
     pub known: bool,
 }
 
 impl<'a> Parties<'a> {
-    /// For users and a producer whose streams are all unknown: `stream` stands in for them.
+    /// For users and a producer whose streams are all unknown: `stream` stands in for each.
     pub fn one(stream: Alive<'a>) -> Self {
         let of = |stream| Streams::from_slice(&[stream]);
         Self { users: of(stream), producers: of(stream), known: false }
@@ -34,16 +29,14 @@ impl<'a> Parties<'a> {
 }
 
 impl Parties<'_> {
-    /// Whether no producer's stream has to wait for a user's stream: each pair is one stream, and the user's stream is
-    /// not a stand-in.
     pub(super) fn are_one_stream(&self) -> bool {
         let mut pairs =
             self.users.iter().flat_map(|user| self.producers.iter().map(move |next| (user, next)));
         pairs.all(|(user, next)| between(*user, *next).is_some())
     }
 
-    /// Makes each captured producer's stream wait for each captured user's stream. This is for an end for which the
-    /// host waits: the host's wait does not cover captured work, so the graph itself must have the order.
+    /// Makes each captured producer's stream wait for each captured user's stream. For an end for which the host waits:
+    /// the host's wait does not cover captured work.
     pub fn join(&self, driver: &Handle, detach: impl Fn(BlockingCall<'_>)) -> Result<()> {
         let calls = driver.get()?;
         let inside = |stream: &Alive<'_>| {
@@ -67,8 +60,7 @@ impl Parties<'_> {
 
     /// Makes each producer's stream wait for each user's stream. If the producer's own stream is unknown, also marks
     /// the users' work, and the memory must be kept until that work is done. If a capture forbids a mark, returns
-    /// [`Settlement::Later`], or an error if one of the marks was to replace a wait. Driver calls that may block
-    /// run inside `detach`.
+    /// [`Settlement::Later`], or an error if the mark replaces a wait. Driver calls that may block run inside `detach`.
     pub fn settle(
         &self,
         driver: &Handle,
@@ -78,8 +70,8 @@ impl Parties<'_> {
         let edges = || {
             self.users.iter().flat_map(|user| self.producers.iter().map(move |next| (*user, *next)))
         };
-        // To make a mark, an event is recorded on the stream. The record already orders the streams that this stream
-        // stands in for, so no wait is needed.
+        // The event that marks a stand-in stream is recorded behind the work of the streams that it stands in for, so
+        // no wait is needed.
         let by_mark =
             |edge: &(Alive<'_>, Alive<'_>)| !self.known && edge.0.is(edge.1) && edge.0.stands_in();
         for (user, producer) in edges().filter(|edge| !by_mark(edge)) {

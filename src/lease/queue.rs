@@ -5,11 +5,10 @@ use std::mem::ManuallyDrop;
 
 use super::sync::{AtomicUsize, Mutex, Ordering, PoisonError};
 
-/// A queue of items, the least recently checked item first.
+/// The least recently checked item is first.
 #[derive(Debug)]
 pub struct Queue<T> {
     items: Mutex<VecDeque<T>>,
-    /// How many items there are. [`Queue::len`] reads this without the lock.
     length: AtomicUsize,
 }
 
@@ -20,26 +19,24 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// The number of items in the queue. Items that a running [`Queue::ask`] has taken out do not count.
+    /// Items that a running [`Queue::ask`] has taken out do not count.
     pub fn len(&self) -> usize {
         self.length.load(Ordering::Acquire)
     }
 
-    /// Whether the queue is empty. Items that a running [`Queue::ask`] has taken out do not count.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds an item at the end.
     pub fn push(&self, item: T) {
         self.change(|items| items.push_back(item));
     }
 
-    /// Checks the first `most` items with `is_over`. Items that are not over go to the end of the queue, and the others
-    /// are returned. No lock is held while `is_over` runs: it may run arbitrary code, even this function.
+    /// Checks the first `most` items with `is_over`, and returns those that are over. The others go to the end of the
+    /// queue. No lock is held meanwhile: `is_over` may run arbitrary code, even this function.
     ///
-    /// If `is_over` panics, the items that were found over are dropped, and the item that it was called with is leaked:
-    /// it is not over, and would panic again. All other items stay.
+    /// If `is_over` panics, the item that it was called with is leaked: it is not over, and would panic again. Items
+    /// that were found over are dropped. All other items stay.
     pub fn ask(&self, most: usize, mut is_over: impl FnMut(&mut T) -> bool) -> Vec<T> {
         let mut asked = Batch { queue: self, items: VecDeque::new() };
         self.change(|items| asked.items.extend(items.drain(..most.min(items.len()))));
@@ -65,8 +62,8 @@ impl<T> Queue<T> {
     }
 }
 
-/// Items that a running [`Queue::ask`] has taken out of the queue. When the batch is dropped, also by a panic, the
-/// items still in it go to the end of the queue.
+/// Items that a running [`Queue::ask`] has taken out of the queue. When dropped, also by a panic, puts the items that
+/// are left at the end of the queue.
 struct Batch<'a, T> {
     queue: &'a Queue<T>,
     items: VecDeque<T>,

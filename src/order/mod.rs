@@ -1,9 +1,6 @@
-//! Carries out a plan on a driver: records an event on one stream, and makes another stream wait for it.
-//!
-//! Which waits are needed and allowed is decided by [`crate::stream::plan`], [`between`] and [`crate::capture::route`].
-//! Each wait that [`connect`] makes or leaves out is a `tracing` event under the target `cai_bridge`; if no
-//! subscriber wants it, it costs one load. Fields whose names begin with `trace.` are only for the pictures of a trace.
-//! [`wait_on_host`] and [`wait_for`] make the host wait until queued work is done.
+//! Carries out a plan on a driver: records an event on one stream, and makes another stream wait for it. Each wait that
+//! [`connect`] makes or leaves out is a `tracing` event under the target `cai_bridge`. Fields whose names begin with
+//! `trace.` are only for the pictures of a trace.
 
 mod place;
 
@@ -21,21 +18,16 @@ use crate::driver::{BlockingCall, Driver, Event, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::stream::{Alive, Elided, Ready, Stream, Thread, between};
 
-/// A wait to make: the stream `to` waits for the stream `from`.
+/// The stream `to` waits for the stream `from`.
 #[derive(Debug, Clone, Copy)]
 pub struct Need<'a> {
-    /// Whether the wait hands the memory over (with or without a named producer stream) or gives it back.
     pub direction: Direction,
-    /// The stream that an event is recorded on.
     pub from: Alive<'a>,
-    /// The stream that waits for the event.
     pub to: Alive<'a>,
 }
 
-/// Makes work queued on `to` after this call run after work queued on `from` before this call.
-///
-/// During a graph capture [`route`] decides; if it refuses the wait, nothing has changed. If no wait was made, returns
-/// the reason.
+/// Makes work queued on `to` after this call run after work queued on `from` before this call. If the wait is left out,
+/// returns the reason. During a graph capture [`route`] decides; if it refuses the wait, nothing has changed.
 pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<Elided>> {
     let Need { from, to, .. } = need;
     within(driver, from.place(), |context| {
@@ -50,8 +42,8 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<El
         };
         let event = record(driver, context, from)?;
         if from.is(to) {
-            // The legacy stream stands in for two streams: the record follows the first one's work, and the second
-            // one's later work follows the record (tests/gpu/test_driver_twins.py).
+            // The legacy stream stands in for two streams: the record follows the first stream's work, and the second
+            // stream's later work follows the record (tests/gpu/test_driver_twins.py).
             driver.spare_event(event);
             return Ok(None);
         }
@@ -68,9 +60,8 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<El
     })
 }
 
-/// Asks the driver whether the streams are in or beside a capture, and returns how to make the wait. At a hand-over to
-/// a stream outside any capture, the driver is not asked about `from` if neither stream is [`Stream::Legacy`]: the wait
-/// is a plain one, whether `from` is captured or not.
+/// Asks the driver for the capture status of the streams, and returns how to make the wait. At a hand-over, if `to` is
+/// outside any capture and neither stream is the legacy stream, only `to` is asked about: the wait is a plain one.
 #[inline]
 fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
     let Need { direction, from, to, .. } = need;
@@ -82,14 +73,12 @@ fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
         return Ok(Route::Plain);
     }
     let route = route(direction, status_here(driver, from)?, to.named_here(), status);
-    // The producer works on the legacy stream itself, and `from` is the legacy stream too. CUDA runs later work on it
-    // after the work queued on blocking streams. So a refused wait can be left out.
+    // `from` is the producer's own legacy stream. CUDA runs later work on it after the work queued on blocking streams.
+    // So a refused wait can be left out.
     let follows = direction == Direction::GiveBack && from.is(to) && !to.stands_in();
     Ok(if follows && matches!(route, Route::Refused(_)) { Route::Pointless } else { route })
 }
 
-/// The state of `stream` with respect to captures. The caller runs in the context of the place `current`. A default
-/// stream of another place is asked about in the context of its own place.
 #[inline]
 fn status<D: Driver + ?Sized>(
     driver: &D,
@@ -103,17 +92,13 @@ fn status<D: Driver + ?Sized>(
     }
 }
 
-/// The state of `stream` with respect to captures. A default stream's own context must be current. If the stream does
-/// not exist, the error names it.
 #[inline]
 fn status_here<D: Driver + ?Sized>(driver: &D, stream: Alive<'_>) -> Result<CaptureStatus> {
     driver.capture_status(stream).map_err(|error| error.of_stream(stream.stream()))
 }
 
-/// Takes an event and records it on `stream`. `context` is the current context, whose event is tried first.
-///
-/// An event and the stream that it is recorded on must be of one context. For managed, pinned and peer memory the
-/// stream's context need not be the current one. A wait for the event is legal in any context.
+/// Takes an event and records it on `stream`. Both must be of one context. For managed, pinned and peer memory that
+/// context need not be `context`, the current one. A wait for the event is legal in any context.
 #[inline]
 fn record<D: Driver + ?Sized>(driver: &D, context: Context, stream: Alive<'_>) -> Result<Event> {
     let record = |context| {
@@ -139,21 +124,16 @@ fn record<D: Driver + ?Sized>(driver: &D, context: Context, stream: Alive<'_>) -
     in_context(driver, theirs, || record(theirs))
 }
 
-/// The state of `stream` with respect to captures, asked for in the context of the stream's place.
 pub fn status_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<CaptureStatus> {
     within(driver, stream.place(), |_| status_here(driver, stream))
 }
 
-/// Work that may not be queued on a stream that is in or beside a capture.
 #[derive(Debug, Clone, Copy)]
 pub struct Uncaptured {
-    /// The kind of the error.
     pub kind: Kind,
-    /// What the work is, for the error's message.
     pub got: &'static str,
 }
 
-/// Returns an error about `work` if one of `streams` is captured, or is beside a capture.
 pub fn check_captures(driver: &dyn Driver, streams: &[Alive<'_>], work: Uncaptured) -> Result<()> {
     for stream in streams {
         if status_of(driver, *stream)? != CaptureStatus::Outside {
@@ -163,7 +143,6 @@ pub fn check_captures(driver: &dyn Driver, streams: &[Alive<'_>], work: Uncaptur
     Ok(())
 }
 
-/// A point on a stream. It is reached when all work queued on the stream before the mark was made is done.
 #[derive(Debug)]
 pub struct Mark {
     event: Event,
@@ -171,23 +150,20 @@ pub struct Mark {
     number: u64,
 }
 
-/// The number of marks made so far.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
-/// The stream of a mark: its context, the context's number ([`Driver::life`]), and the stream.
 pub type MarkStream = (Context, u64, Stream);
 
 impl Mark {
-    /// The mark's stream, and the mark's number. If one thread makes two marks on a stream, the mark with the smaller
-    /// number is reached first, or both marks at once.
+    /// The mark's stream and number. Of two marks that one thread makes on a stream, the mark with the smaller number
+    /// is not reached later than the other.
     pub const fn turn(&self) -> (MarkStream, u64) {
         ((self.event.context, self.event.life, self.stream), self.number)
     }
 }
 
-/// Makes a mark after the work queued on `stream` so far. Fails while `stream` is in or beside a capture: recording
-/// would spoil the capture, or the mark would never be reached. Once the mark is reached, [`is_reached`] returns its
-/// event to the driver.
+/// Marks the work queued on `stream` so far. Fails while `stream` is in or beside a capture: recording would spoil the
+/// capture, or the mark would never be reached.
 pub fn mark(driver: &dyn Driver, stream: Alive<'_>) -> Result<Mark> {
     within(driver, stream.place(), |context| {
         if status_here(driver, stream)? != CaptureStatus::Outside {
@@ -202,8 +178,8 @@ pub fn mark(driver: &dyn Driver, stream: Alive<'_>) -> Result<Mark> {
     })
 }
 
-/// Whether the work before `mark` is done. Never waits, and is legal during any capture. Do not ask again after it has
-/// returned true.
+/// Whether the work before `mark` is done. Never waits, and is legal during any capture. Once it has returned true, the
+/// driver may reuse the mark's event, so do not ask again.
 pub fn is_reached(driver: &dyn Driver, mark: &Mark) -> Result<bool> {
     let reached = driver.is_reached(mark.event)?;
     if reached {
@@ -212,8 +188,6 @@ pub fn is_reached(driver: &dyn Driver, mark: &Mark) -> Result<bool> {
     Ok(reached)
 }
 
-/// Gives the events of `marks` back to the driver for reuse, whether the marks are reached or not. Does nothing if the
-/// driver is not available.
 pub fn forget(driver: &Handle, marks: Vec<Mark>) {
     if let Ok(driver) = driver.get() {
         for mark in marks {
@@ -222,9 +196,8 @@ pub fn forget(driver: &Handle, marks: Vec<Mark>) {
     }
 }
 
-/// Returns the place of `stream`. If the driver says that a handle's stream is on another GPU than its place says,
-/// returns that GPU with its primary context. For a stream in another context of the same GPU, returns the stream's
-/// place unchanged.
+/// The place of `stream`. If a handle's stream is on another GPU than its place says, returns that GPU with its primary
+/// context.
 pub fn place_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<Place> {
     let place = stream.place();
     let Stream::Handle(_) = stream.stream() else { return Ok(place) };
@@ -236,7 +209,6 @@ pub fn place_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<Place> {
     Ok(if ordinal == place.ordinal { place } else { Place::gpu(ordinal) })
 }
 
-/// Returns an error if `stream` is on another GPU than its place says.
 pub fn check_device(driver: &dyn Driver, stream: Alive<'_>) -> Result<()> {
     let (ordinal, expected) = (place_of(driver, stream)?.ordinal, stream.place().ordinal);
     if ordinal == expected {
@@ -245,7 +217,6 @@ pub fn check_device(driver: &dyn Driver, stream: Alive<'_>) -> Result<()> {
     Err(other_device(stream.stream(), ordinal, stream.place()))
 }
 
-/// The error for an array at `place` with a stream of another device, `ordinal`.
 #[cold]
 pub fn other_device(stream: Stream, ordinal: i32, place: Place) -> Error {
     let got = format!("{stream} of device {ordinal} for an array on device {}", place.ordinal);
@@ -253,13 +224,13 @@ pub fn other_device(stream: Stream, ordinal: i32, place: Place) -> Error {
 }
 
 /// Blocks the host until all work queued so far in the context of `place` is done, on destroyed streams as well. Legal
-/// during any capture: spoils none, and does not wait for captured work.
+/// during any capture, and does not wait for captured work.
 pub fn wait_on_host(driver: &dyn Driver, place: Place) -> Result<()> {
     within(driver, place, |_| driver.synchronize_context())
 }
 
-/// Blocks the host until the work queued on `streams` so far is done. If [`host_route`] refuses the wait for one of the
-/// streams, fails before any wait.
+/// Blocks the host until the work queued on `streams` so far is done. If [`host_route`] refuses the wait for one of
+/// them, fails before any wait.
 pub fn wait_for(driver: &dyn Driver, streams: &[Alive<'_>]) -> Result<()> {
     for stream in streams {
         if let Route::Refused(kind) = host_route(status_of(driver, *stream)?) {
@@ -269,7 +240,7 @@ pub fn wait_for(driver: &dyn Driver, streams: &[Alive<'_>]) -> Result<()> {
     let record = |stream: &Alive<'_>| {
         within(driver, stream.place(), |context| record(driver, context, *stream))
     };
-    // Record on all streams before the first wait, so that work queued meanwhile is not waited for.
+    // Record on all streams before the first wait, so that no wait covers work queued meanwhile.
     let events: SmallVec<[Result<Event>; 2]> = streams.iter().map(record).collect();
     let wait = |event: Result<Event>| {
         let event = event?;
@@ -280,39 +251,30 @@ pub fn wait_for(driver: &dyn Driver, streams: &[Alive<'_>]) -> Result<()> {
     events.into_iter().map(wait).fold(Ok(()), Result::and)
 }
 
-/// The call that makes a wait between two streams, and the wait's direction. [`connect`] logs both, and passes the
-/// direction on to [`order`].
 #[derive(Debug, Clone, Copy)]
 pub struct Purpose {
-    /// The name of the call, as the log has it.
     pub door: &'static str,
-    /// Whether the call hands the memory over (with or without a named producer stream) or gives it back.
     pub direction: Direction,
 }
 
 impl Purpose {
-    /// A call that hands memory over, with [`Direction::HandOver`].
     pub const fn hand_over(door: &'static str) -> Self {
         Self { door, direction: Direction::HandOver }
     }
 
-    /// A call that hands memory over: with [`Direction::Unsaid`] for [`Ready::Unsaid`], else with
-    /// [`Direction::HandOver`].
     pub const fn hand_over_of(door: &'static str, ready: Ready) -> Self {
         let direction =
             if matches!(ready, Ready::Unsaid) { Direction::Unsaid } else { Direction::HandOver };
         Self { door, direction }
     }
 
-    /// A call that gives memory back, or the end of a lease.
     pub const fn give_back(door: &'static str) -> Self {
         Self { door, direction: Direction::GiveBack }
     }
 }
 
-/// Makes work queued on `to` after this call run after work queued on `from` before this call. If [`between`] or
-/// [`order`] gives a reason to make no wait, succeeds without one. Logs the wait, the wait's failure, or that reason.
-/// Driver calls that may block run inside `detach`.
+/// Makes work queued on `to` after this call run after work queued on `from` before this call. Makes no wait if
+/// [`between`] or [`order`] gives a reason. Logs the outcome. Driver calls that may block run inside `detach`.
 pub fn connect(
     purpose: Purpose,
     driver: &Handle,
@@ -341,8 +303,8 @@ pub fn connect(
     made.map(drop)
 }
 
-/// Makes several waits. If a capture forbids one of them, makes none: a wait may join a stream to a capture, and the
-/// stream would stay in the capture if a later wait were refused.
+/// Makes several waits, or none if a capture forbids one of them: a wait may join a stream to a capture, and the stream
+/// would stay in it if a later wait were refused.
 pub fn connect_all(
     purpose: Purpose,
     driver: &Handle,
@@ -355,16 +317,15 @@ pub fn connect_all(
     edges.iter().try_for_each(|&(from, to)| connect(purpose, driver, from, to, &detach))
 }
 
-/// Checks whether a capture would forbid one of several `needs` if [`order`] made them one after the other. Makes none
-/// of them. A single need is not checked, since [`order`] checks it before anything has changed. Returns the error with
-/// the index of its need.
+/// Checks whether a capture would forbid one of `needs` if [`order`] made them one after the other. Makes no wait. A
+/// single need is not checked, since [`order`] checks it itself. An error comes with the index of its need.
 pub fn check(driver: &Handle, needs: &[Need<'_>]) -> Result<(), (usize, Error)> {
     if needs.len() < 2 {
         return Ok(());
     }
     let driver = driver.get().map_err(|error| (0, error))?;
-    // A stream outside any capture takes the status of the stream that it waits for. These are the statuses that
-    // streams would take by the waits checked so far. Every other stream has its own status.
+    // The capture statuses that streams would have after the waits checked so far: a stream outside any capture takes
+    // the status of the stream that it waits for.
     let mut statuses: SmallVec<[(Alive<'_>, CaptureStatus); 4]> = SmallVec::new();
     let status = |statuses: &[(Alive<'_>, CaptureStatus)], stream: Alive<'_>| {
         let known = statuses.iter().rev().find(|(known, _)| known.is(stream));
@@ -385,13 +346,11 @@ pub fn check(driver: &Handle, needs: &[Need<'_>]) -> Result<(), (usize, Error)> 
     Ok(())
 }
 
-/// The error for an edge that a capture forbids.
 #[cold]
 pub fn refused(kind: Kind, from: Alive<'_>, to: Alive<'_>) -> Error {
     Error::new(kind, format!("an edge from {} to {}", from.stream(), to.stream()))
 }
 
-/// Logs a wait that was made, or that failed.
 #[inline]
 pub fn report(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
     if is_told() {
@@ -399,8 +358,6 @@ pub fn report(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
     }
 }
 
-/// Whether a `tracing` subscriber may want events of the level `DEBUG`. Inlined, so that the code that logs is skipped
-/// quickly without such a subscriber.
 #[inline(always)]
 fn is_told() -> bool {
     LevelFilter::current() >= LevelFilter::DEBUG

@@ -10,7 +10,7 @@ pub fn context_of<D: Driver + ?Sized>(driver: &D, place: Place) -> Result<Contex
     place.context.map_or_else(|| driver.primary_context(place.ordinal), Ok)
 }
 
-/// Keeps a context current. [`Self::leave`], or a drop (also by a panic), makes the caller's context current again.
+/// Makes a context current. [`Self::leave`], or a drop (also by a panic), makes the caller's context current again.
 struct ContextGuard<'a, D: Driver + ?Sized> {
     driver: &'a D,
     pushed: bool,
@@ -29,8 +29,7 @@ impl<'a, D: Driver + ?Sized> ContextGuard<'a, D> {
     #[inline]
     fn leave(mut self) -> Result<()> {
         if self.pushed {
-            // If the pop fails, `pushed` stays true and `drop` pops again: the caller's context must be restored,
-            // whatever the error.
+            // If the pop fails, `pushed` stays true and `drop` pops again.
             self.driver.pop_context()?;
             self.pushed = false;
         }
@@ -50,8 +49,8 @@ impl<D: Driver + ?Sized> Drop for ContextGuard<'_, D> {
     }
 }
 
-/// Runs `call` with the context of `place` current, and then makes the caller's context current again. If `call` and
-/// the return to the caller's context both fail, returns the error of `call`.
+/// Runs `call` in the context of `place`, and then makes the caller's context current again. If both fail, returns the
+/// error of `call`.
 #[inline]
 pub fn within<D: Driver + ?Sized, R, E: From<Error>>(
     driver: &D,
@@ -62,7 +61,6 @@ pub fn within<D: Driver + ?Sized, R, E: From<Error>>(
     in_context(driver, context, || call(context))
 }
 
-/// Like [`within`], for a context that the caller knows already.
 #[inline]
 pub(super) fn in_context<D: Driver + ?Sized, R, E: From<Error>>(
     driver: &D,

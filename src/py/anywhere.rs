@@ -4,8 +4,7 @@ use pyo3::prelude::*;
 
 use super::interpreter::attached;
 
-/// An object, or none. Its drop takes the interpreter's lock. If the thread may not take the lock any more, the object
-/// leaks.
+/// An object whose drop takes the interpreter's lock. If the thread may not take the lock any more, the object leaks.
 #[derive(Debug)]
 pub(crate) struct Anywhere(Option<Py<PyAny>>);
 

@@ -1,5 +1,4 @@
-//! A per-thread cache of facts about types, found by the address of the type object. The cache keeps each stored type
-//! alive, so that no other type gets the same address.
+//! A per-thread cache of facts about types, by the address of the type object.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -12,28 +11,22 @@ use pyo3::types::PyType;
 use crate::lease::WordHasher;
 use crate::local::Local;
 
-/// How many types a thread's cache keeps: more than a program has, unless the program makes new classes all the time.
-/// When the cache is full, a new type replaces the oldest one.
+/// How many types a thread's cache keeps. When the cache is full, a new type replaces the oldest one.
 pub(crate) const KEPT: usize = 1024;
 
-/// How many of the first entries are searched one by one. A map finds the others. A program has only a few types of
-/// arrays and of streams.
+/// This many entries are searched one by one; a map finds the others.
 const FEW: usize = 8;
 
-/// One thread's cache of facts about types.
 #[derive(Debug)]
 pub(crate) struct ByType<T> {
     all: RefCell<Types<T>>,
-    /// The index of the entry that the last search found.
     last: Cell<usize>,
 }
 
 #[derive(Debug)]
 struct Types<T> {
     entries: Vec<TypeEntry<T>>,
-    /// The index of each entry after the first [`FEW`], by its type's address.
     places: HashMap<usize, usize, BuildHasherDefault<WordHasher>>,
-    /// The index of the entry that the next new type replaces, once the cache is full.
     oldest: usize,
 }
 
@@ -45,7 +38,6 @@ struct TypeEntry<T> {
     known: Rc<T>,
 }
 
-/// A function that finds the facts about a type, from an object and its type.
 type Examine<T> = fn(&Bound<'_, PyAny>, &Bound<'_, PyType>) -> PyResult<T>;
 
 impl<T> Types<T> {
@@ -57,7 +49,6 @@ impl<T> Types<T> {
             .or_else(|| self.places.get(&address).copied())
     }
 
-    /// Stores an entry, and returns the entry that it replaces.
     fn put(&mut self, entry: TypeEntry<T>) -> Option<TypeEntry<T>> {
         let place = self.place(entry.address).unwrap_or_else(|| {
             if self.entries.len() < KEPT {
@@ -82,14 +73,12 @@ impl<T> Types<T> {
 }
 
 impl<T> ByType<T> {
-    /// An empty cache.
     pub(crate) const fn new() -> Self {
         let places = HashMap::with_hasher(BuildHasherDefault::new());
         let all = Types { entries: Vec::new(), places, oldest: 0 };
         Self { all: RefCell::new(all), last: Cell::new(0) }
     }
 
-    /// The stored facts about the type whose type object is at `address`; `None` if nothing is stored about it.
     #[inline(always)]
     fn find(&self, address: usize) -> Option<Rc<T>> {
         let all = self.all.borrow();
@@ -102,8 +91,8 @@ impl<T> ByType<T> {
         Some(Rc::clone(&all.entries[place].known))
     }
 
-    /// Stores the facts about a type. Returns the entry that it replaces, for the caller to drop: dropping a type may
-    /// run arbitrary code.
+    /// Returns the entry that is replaced, for the caller to drop outside the borrow: dropping a type may run arbitrary
+    /// code.
     fn keep(&self, kind: &Bound<'_, PyType>, known: &Rc<T>) -> Option<TypeEntry<T>> {
         let address = kind.as_ptr() as usize;
         let entry = TypeEntry { address, _kind: kind.clone().unbind(), known: Rc::clone(known) };
@@ -112,8 +101,8 @@ impl<T> ByType<T> {
 }
 
 impl<T> Local<ByType<T>> {
-    /// The facts about the type of `x`. If nothing is stored about the type, `examine` finds the facts, and they are
-    /// stored unless this thread's cache is dropped already.
+    /// The facts about the type of `x`. If nothing is stored about the type, `examine` finds the facts, which are then
+    /// stored.
     #[inline(always)]
     pub(crate) fn known(&self, x: &Bound<'_, PyAny>, examine: Examine<T>) -> PyResult<Rc<T>> {
         match self.with(|table| table.find(x.get_type_ptr() as usize)).flatten() {
@@ -122,8 +111,7 @@ impl<T> Local<ByType<T>> {
         }
     }
 
-    /// Examines the type of `x`, even if facts about the type are stored already: the type may have changed. Stores the
-    /// new facts, unless this thread's cache is dropped already.
+    /// Examines the type of `x` again, since the type may have changed.
     #[cold]
     pub(crate) fn reexamine(&self, x: &Bound<'_, PyAny>, examine: Examine<T>) -> PyResult<Rc<T>> {
         let kind = x.get_type();

@@ -29,7 +29,7 @@ create_exception!(
      Warned once for each type. With ``stream=``, the stream of the array's pending work, the host does not wait."
 );
 
-/// Wraps the exception `raised` in an [`Error`]. Converting that error to a `PyErr` gives the exception back.
+/// Puts the exception `raised` into an [`Error`]. Converting the error to a `PyErr` gives `raised` back.
 #[cold]
 pub(crate) fn interrupted(py: Python<'_>, raised: PyErr) -> Error {
     let got = raised.get_type(py).name().map_or_else(|_| "an exception".into(), |n| n.to_string());
@@ -48,7 +48,7 @@ impl From<Error> for PyErr {
     }
 }
 
-/// The class `DriverError`. In an extension that links this crate, this is the Python package's class if the package is
+/// In an extension that links this crate, returns the class of the Python package `cai_bridge`, if the package is
 /// imported.
 fn driver_error(py: Python<'_>) -> Bound<'_, PyType> {
     let own = || py.get_type::<DriverError>();
@@ -60,13 +60,12 @@ fn driver_error(py: Python<'_>) -> Bound<'_, PyType> {
     class.ok().and_then(|class| class.cast_into().ok()).unwrap_or_else(own)
 }
 
-/// Whether `error` is an instance of `DriverError`.
 pub(crate) fn is_driver_error(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance(py, &driver_error(py))
 }
 
-/// Makes the Python exception for `error` at once. PyO3 would make the object later, where a lack of memory may go
-/// unreported.
+/// Makes the Python exception for `error` at once. PyO3 would make the object later, where an out-of-memory error may
+/// go unreported.
 #[cold]
 fn raised(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let class = match error.kind().class() {

@@ -1,8 +1,5 @@
-//! The exchange API of the bridge's classes. Its functions call dlpark's with the interpreter's lock, and take that
-//! lock as [`super::interpreter`] describes. The allocator is dlpark's own.
-//!
-//! dlpark takes the interpreter's lock by PyO3's count of attachments. The count is wrong if foreign code further up
-//! the stack has released the lock.
+//! The exchange API of the bridge's classes. Its functions call dlpark's with the interpreter's lock. dlpark would take
+//! the lock by PyO3's count of attachments, which is wrong if foreign code further up the stack has released the lock.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int};
@@ -18,13 +15,12 @@ use super::interpreter::attached;
 /// The name of the capsule that holds a table (`dlpack.h`, "DLPackExchangeAPI").
 pub(super) const NAME: &CStr = c"dlpack_exchange_api";
 
-/// dlpark's table for a class. It lives as long as the process.
 #[derive(Debug)]
 pub(super) struct DlparkTable(pub(super) &'static DLPackExchangeAPI);
 
-// SAFETY: nothing writes to the table any more, and its functions take the lock that they need.
+// SAFETY: nothing writes to the table any more, and the bridge calls its functions with the interpreter's lock.
 unsafe impl Send for DlparkTable {}
-// SAFETY: nothing writes to the table any more, and its functions take the lock that they need.
+// SAFETY: nothing writes to the table any more, and the bridge calls its functions with the interpreter's lock.
 unsafe impl Sync for DlparkTable {}
 
 /// Makes dlpark install its table on the class, takes it off, and returns it.
@@ -38,7 +34,6 @@ pub(super) fn dlparks<T: DlpackExchangeProducer>(py: Python<'_>) -> PyResult<Dlp
     Ok(DlparkTable(unsafe { pointer.cast::<DLPackExchangeAPI>().as_ref() }))
 }
 
-/// Leaks `table` and puts it on the class `T`.
 pub(super) fn put<T: PyTypeInfo>(py: Python<'_>, table: DLPackExchangeAPI) -> PyResult<()> {
     let table = Box::leak(Box::new(table));
     // SAFETY: the table lives as long as the process, so the capsule needs no destructor.
@@ -49,9 +44,8 @@ pub(super) fn put<T: PyTypeInfo>(py: Python<'_>, table: DLPackExchangeAPI) -> Py
     py.get_type::<T>().setattr("__dlpack_c_exchange_api__", capsule)
 }
 
-/// Runs `call`, which calls a function of the table, with the interpreter's lock. Returns -1 if there is no
-/// interpreter, if this thread may not take the lock any more, or if `call` panics. When `call` returns, an exception
-/// that was pending before is pending again, unless `call` has set another.
+/// Runs `call` with the interpreter's lock. Returns -1 if this thread may not take the lock. An exception that was
+/// pending before is pending again afterwards, unless `call` has set another.
 pub(super) fn entered(call: impl FnOnce() -> c_int) -> c_int {
     let answer = attached(|py| {
         let pending = PyErr::take(py);
@@ -66,7 +60,7 @@ pub(super) fn entered(call: impl FnOnce() -> c_int) -> c_int {
     answer.unwrap_or(-1)
 }
 
-/// Puts the exchange API of `$class` on `$on`, which is the same class or a subclass.
+/// Puts the exchange API of `$class` on `$on`, the class itself or a subclass.
 macro_rules! install_table {
     ($class:ty => $on:ty, $py:expr) => {{
         use std::ffi::{c_int, c_void};
@@ -76,7 +70,7 @@ macro_rules! install_table {
 
         static INNER: std::sync::OnceLock<DlparkTable> = std::sync::OnceLock::new();
 
-        /// Calls a function of dlpark's table with the interpreter's lock. Returns -1 if the table lacks the function.
+        /// Returns -1 if dlpark's table lacks the function.
         fn call<F>(
             field: impl FnOnce(&DLPackExchangeAPI) -> Option<F>,
             call: impl FnOnce(F) -> c_int,

@@ -1,11 +1,6 @@
-//! What known libraries do that the bridge does not expect of an unknown library. It looks a type's habits up when it
-//! first meets the type, and caches them. The rows are in `libraries`: in the library's own file, or in
-//! `habits_only.rs`.
-//!
-//! Each row names the version on which the habit was seen and a test that shows it, so that it can be checked again on
-//! newer versions.
+//! What known libraries do that the protocols do not say. The rows are in `libraries`. Each row names the version on
+//! which the habit was seen, and a test that shows it.
 
-/// A habit of a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Habit {
     /// The library's arrays never change. A legacy capsule cannot say so.
@@ -14,7 +9,7 @@ pub(crate) enum Habit {
     /// environment's (tvm-ffi).
     IgnoresStream,
     /// Arrays are ready on the library's current stream. `__dlpack__` makes the requested stream wait for the current
-    /// stream, but does not tell which stream is current. The library's exchange API or a function of the library does.
+    /// stream, but does not tell which stream is current.
     ReadyOnCurrent,
     /// Reading the dict is cheaper than calling `__dlpack__`. The dict names the library's current stream, and only the
     /// library's stream object keeps that stream alive.
@@ -26,10 +21,10 @@ pub(crate) enum Habit {
     KeepsStreamObject,
     /// The dict has version 2 and no stream, and is slower to read than the exchange API.
     SilentDict,
-    /// Some tensor subclasses (wrappers such as `ReadOnlyTensorWrapper`) raise from `__torch_function__` for every
-    /// operation except the DLPack export. Even reading `requires_grad` raises.
+    /// Some tensor subclasses (such as `ReadOnlyTensorWrapper`) raise from `__torch_function__` for every operation but
+    /// the DLPack export, even for `requires_grad`.
     WrapsTensors,
-    /// The library's stream objects cannot be closed: each keeps its stream alive as long as the object is held.
+    /// Each of the library's stream objects keeps its stream alive as long as the object is held.
     NeverClosesStreams,
     /// In a dict of version 3, None or 0 as `stream`, or no `stream`, means the library's default stream.
     DefaultStreamUnnamed,
@@ -40,8 +35,8 @@ pub(crate) enum Habit {
     NeverNamesStream,
     /// The dict has version 3 and None as `stream`, even while work is pending.
     AlwaysNamesNone,
-    /// `__dlpack__` follows DLPack: the memory is on the stated device, and the requested stream waits. For a library
-    /// that also has [`Self::IgnoresStream`], only the device is as DLPack says.
+    /// `__dlpack__` follows DLPack: the memory is on the stated device, and the requested stream waits, unless the
+    /// library also has [`Self::IgnoresStream`].
     KeepsToDlpack,
     /// `__dlpack__` makes no stream wait, whatever stream is requested.
     OrdersNothing,
@@ -56,16 +51,11 @@ pub(crate) enum Habit {
     IgnoresDicts,
 }
 
-/// Which protocol a habit concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum About {
-    /// `__dlpack__`.
     Dlpack,
-    /// The CAI dict.
     Cai,
-    /// Both protocols.
     Both,
-    /// Neither: the library itself.
     Library,
 }
 
@@ -99,20 +89,15 @@ impl Habit {
     }
 }
 
-/// One habit of one library.
 #[derive(Debug)]
 pub(crate) struct HabitRow {
-    /// The dotted name of a package or module, such as `torch`. By [`is_of`], the modules inside the package belong to
-    /// it, too.
+    /// The dotted name of a package or module, such as `torch`. The modules inside a package belong to it ([`is_of`]).
     pub(crate) library: &'static str,
     pub(crate) habit: Habit,
-    /// The version on which the habit was seen.
     pub(crate) version: &'static str,
-    /// The test file that shows the habit, as a path below `tests`.
     pub(crate) test: &'static str,
 }
 
-/// Makes a row of the table of habits.
 pub(crate) const fn known(
     library: &'static str,
     habit: Habit,
@@ -122,19 +107,16 @@ pub(crate) const fn known(
     HabitRow { library, habit, version, test }
 }
 
-/// Whether `module` belongs to `library`.
 pub(crate) fn is_of(module: &str, library: &str) -> bool {
     module.strip_prefix(library).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// A set of habits, as bits, since each import looks for several of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Habits(u32);
 
 impl Habits {
     pub(crate) const NONE: Self = Self(0);
 
-    /// Adds the habit of `row`.
     pub(crate) const fn and(self, row: &HabitRow) -> Self {
         Self(self.0 | row.habit.bit())
     }
@@ -143,13 +125,12 @@ impl Habits {
         self.0 & habit.bit() != 0
     }
 
-    /// Whether the set is empty.
     pub(crate) const fn are_none(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether the set has a habit that the protocols do not say: any but [`Habit::KeepsToDlpack`] and
-    /// [`Habit::NoneIsNothing`].
+    /// Whether the set has a habit besides [`Habit::KeepsToDlpack`] and [`Habit::NoneIsNothing`], which follow the
+    /// protocols.
     pub(crate) const fn are_peculiar(self) -> bool {
         self.0 & !(Habit::KeepsToDlpack.bit() | Habit::NoneIsNothing.bit()) != 0
     }

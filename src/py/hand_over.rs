@@ -1,14 +1,5 @@
-//! The hand-over: makes imported arrays usable on their consumers' streams, one or several at once.
-//!
-//! ```text
-//! no stream is named   the consumer is told the stream that the array is ready on
-//! in place             consumer and producer work on the same default stream: nothing waits
-//! otherwise            the consumer's stream waits for the stream that the array is ready on
-//! ```
-//!
-//! Nothing waits either if nothing is pending, or if the consumer asks for no order. The hand-over of an array with
-//! memory records the consumer, but a consumer that names no stream does not replace an earlier consumer.
-//! [`order_for`] orders work without a hand-over.
+//! The hand-over: the consumer's stream waits for the stream that the imported array is ready on. If the consumer names
+//! no stream, the bridge tells the consumer the stream that the array is ready on instead.
 
 use pyo3::prelude::*;
 use smallvec::SmallVec;
@@ -25,7 +16,6 @@ use crate::lease::Failure;
 use crate::order::{self, Need, Purpose};
 use crate::stream::{Alive, Elided, Ready, Request, Stream, plan};
 
-/// The consumer of an array.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recipient<'a, 'py> {
     /// The consumer's `stream=`.
@@ -34,21 +24,17 @@ pub(crate) struct Recipient<'a, 'py> {
     pub(crate) array: Option<&'a Descriptor>,
     /// The stream that the array is ready on, if the import has just found it. If not, the hand-over finds it.
     pub(crate) ready_on: Option<Alive<'a>>,
-    /// A second stream that may have pending work on the array, by the array's CAI dict. The consumer's stream waits
-    /// for it, too. If the consumer names no stream, the stream that the consumer is told waits instead. Set only with
-    /// `ready_on`.
+    /// A second stream that may have pending work on the array, by the array's CAI dict. Set only with `ready_on`.
     pub(crate) dict_stream: Option<Alive<'a>>,
 }
 
 impl<'a, 'py> Recipient<'a, 'py> {
-    /// A consumer that gets the imported array itself. The hand-over finds the streams that the array is ready on.
     #[inline]
     pub(crate) const fn of(argument: &'a StreamArgument<'a, 'py>) -> Self {
         Self { argument, array: None, ready_on: None, dict_stream: None }
     }
 }
 
-/// Makes an array usable on its consumer's stream, and records the consumer.
 #[inline]
 pub(crate) fn hand_over<'a, 'py: 'a>(
     door: &'static str,
@@ -75,9 +61,7 @@ fn hand_over_by_order<'a, 'py: 'a>(
     finish(py, source, to, at)
 }
 
-/// Makes several arrays usable, each on its consumer's stream. The caller passes the same stream for all consumers on
-/// one GPU; this is not checked. Arrays that are ready on the same streams share their waits, see [`Pair`]. Every
-/// producer is asked before the first event is recorded, since a producer may queue work when it is asked.
+/// `consumer` must return the same stream for all consumers on one GPU; this is not checked.
 pub(crate) fn hand_over_all<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
@@ -101,8 +85,8 @@ pub(crate) fn hand_over_all<'a, 'py: 'a>(
     Ok(())
 }
 
-/// Makes the consumers' streams wait for the streams on which the arrays with the indices `moved` are ready. Returns
-/// each of these indices, with the place where the array's consumer works.
+/// Makes the consumers' streams wait for the streams that the arrays with the indices `moved` are ready on. Asks every
+/// producer before it records the first event: a producer may queue work when it is asked.
 fn order_all<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
@@ -111,8 +95,8 @@ fn order_all<'a, 'py: 'a>(
     consumer: &impl Fn(usize) -> Recipient<'a, 'py>,
 ) -> Result<SmallVec<[(usize, Place); 4]>, ItemError> {
     let mut steps: SmallVec<[_; 4]> = moved.iter().map(|_| None).collect();
-    // Decide last about the arrays whose stream object may be closed, so that the producers of the other arrays are not
-    // asked between the question whether such a stream is still there and the wait for it.
+    // Decide last about the arrays whose stream object may be closed: asking another producer can run Python code,
+    // which might close such a stream before the wait for it.
     for closes in [false, true] {
         for (step, &item) in steps.iter_mut().zip(moved) {
             let source = &*sources[item];
@@ -139,7 +123,7 @@ fn order_all<'a, 'py: 'a>(
     Ok(steps.iter().map(|(item, step)| (*item, step.at)).collect())
 }
 
-/// Makes `to` wait for the streams that an array is ready on. The array is not handed over.
+/// Makes `to` wait for the streams that the array is ready on, and records no consumer.
 pub(crate) fn order_for(
     door: &'static str,
     py: Python<'_>,
@@ -154,15 +138,12 @@ pub(crate) fn order_for(
             let on = || Some(to.stream());
             order::elided(purpose, source.producer_side.place, Elided::NothingPending, on);
         }
-        // The host has waited in `ready_streams`, or the producer has just said that nothing is pending.
         None => {}
     }
     Ok(())
 }
 
-/// Hands over an array if the consumer named no stream, and is told where the array is ready. Also hands it over if the
-/// consumer named the default stream on which the producer works and the array is ready, and there is no `dict_stream`.
-/// The consumer's stream need not wait in either case. Returns whether it handed the array over.
+/// Tries to hand the array over without making the consumer's stream wait. Returns whether it did.
 #[inline(always)]
 fn stays(
     door: &'static str,
@@ -194,8 +175,7 @@ fn stays(
     Ok(stays)
 }
 
-/// Makes the stream that the consumer is told wait for `dict_stream` too, unless `dict_stream` is `ready_on`. The
-/// consumer is told `ready_on` if the array is recorded as ready there, else the legacy default stream.
+/// Makes the stream that the consumer is told, `ready_on` or the legacy default stream, wait for `dict_stream`.
 #[cold]
 fn follow(
     door: &'static str,
@@ -216,8 +196,6 @@ fn follow(
     order::connect(purpose, &source.driver, dict_stream, told, |call| detach(py, call))
 }
 
-/// Records the consumer, which works at `at`, unless the array is empty. If the consumer gets the imported array
-/// itself, also records where that array is ready now.
 #[inline(always)]
 fn finish(
     py: Python<'_>,
@@ -239,11 +217,9 @@ fn finish(
     Ok(())
 }
 
-/// What one array's hand-over waits for.
 struct Step<'h> {
     /// Where the consumer works.
     at: Place,
-    /// The stream that the consumer named, if any.
     named: Option<Stream>,
     order: Order<'h>,
 }
@@ -256,14 +232,12 @@ enum Order<'h> {
     Over,
 }
 
-/// A key: arrays with the same key share one wait. It has the two streams that [`Both`] has, the consumer's place, and
-/// whether the producer said what is pending.
+/// Arrays with the same key share one wait. The flag tells whether the producer said what is pending.
 type Pair = (Source, Option<Source>, Place, bool);
-/// A stream, whether it stands in for another, and its place.
+/// A stream, whether it stands in for another stream, and its place.
 type Source = (Stream, bool, Place);
 
-/// Checks the consumer's stream. Decides for which streams it waits, among the streams that `source` is ready on. Makes
-/// no stream wait, but the host may wait, as [`ready_streams`] says.
+/// Makes no stream wait, but the host may wait in [`ready_streams`].
 #[inline(always)]
 fn decide<'h, 'py: 'h>(
     door: &'static str,
@@ -291,7 +265,7 @@ fn decide<'h, 'py: 'h>(
     Ok(Step { at, named: request.stream(), order })
 }
 
-/// Fails if a graph capture forbids one of the waits, before the first wait is made.
+/// Fails before the first wait is made, if a graph capture forbids one of the waits.
 fn check(
     door: &'static str,
     sources: &[Box<HeldMemory>],
@@ -313,8 +287,6 @@ fn check(
 }
 
 impl Step<'_> {
-    /// The key by which arrays share a wait; `None` if this array waits for no stream. It has the streams on which
-    /// events are recorded, which may stand in for the streams that were named.
     fn pair(&self, ready: Ready) -> Option<Pair> {
         let source_of = |from: Alive<'_>| (from.stream(), from.stands_in(), from.place());
         match self.order {

@@ -11,9 +11,7 @@ use pyo3::types::{PyDict, PyString};
 
 use super::interpreter::{Answer, answered, entry};
 
-/// Caches about imported modules.
 struct Modules {
-    /// `sys.modules`.
     all: PyOnceLock<Py<PyDict>>,
     /// The addresses of the first 16 modules whose imports were seen to have finished; 0 in free places.
     whole: [AtomicUsize; 16],
@@ -27,7 +25,6 @@ static MODULES: Modules = Modules {
     held: Mutex::new(Vec::new()),
 };
 
-/// The module `name` in `sys.modules`, if its import has finished.
 #[inline]
 pub(super) fn imported<'py>(
     py: Python<'py>,

@@ -1,8 +1,4 @@
-//! The driver calls of `cai_bridge.share`. The classes here stand for a GPU, a stream of the bridge's own on that GPU,
-//! and an event that two processes share.
-//!
-//! This module does not decide how long memory and events live; `cai_bridge._share` does. Most methods make one driver
-//! call, in the GPU's primary context and without the interpreter's lock.
+//! The driver calls of `cai_bridge.share`. `cai_bridge._share` decides how long memory and events live.
 
 use std::sync::Arc;
 
@@ -49,7 +45,7 @@ pub(super) struct IpcEvent {
     event: Event,
 }
 
-/// Adds the private classes to the module. `__all__` must not list them.
+/// Adds the classes by `setattr`, so that the module's `__all__` does not list them.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.setattr("_IpcDevice", py.get_type::<IpcDevice>())?;

@@ -1,8 +1,5 @@
-//! The Python layer: the module's classes and functions.
-//!
-//! Nothing here decides on streams or layouts; the core does. A file or folder uses only files and folders above it in
-//! the list of modules below. The picture in `docs/contributing.md` shows this list upside down. Docs of what Python
-//! sees are numpydoc.
+//! The Python layer: the module's classes and functions. A file or folder uses only files and folders above it in the
+//! list of modules below. Docs of what Python sees are numpydoc.
 #![allow(clippy::doc_markdown)]
 // In an extension that links this crate, much of this layer is unused.
 #![cfg_attr(not(feature = "wheel"), allow(dead_code, unused_imports))]

@@ -1,7 +1,5 @@
-//! NumPy through its C API: element types as `numpy.dtype` objects, new arrays, and the values of given arrays.
-//!
-//! NumPy is imported when first needed. The `numpy` crate panics if NumPy is missing or too new, so nothing here uses
-//! the C API before [`reach`] has succeeded.
+//! NumPy through its C API: element types as `numpy.dtype` objects, new arrays, and the values of given arrays. The
+//! `numpy` crate panics if NumPy is missing or too new, so nothing here uses the C API before [`reach`] has succeeded.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -27,7 +25,6 @@ use crate::descriptor::Descriptor;
 use crate::driver::host::HostMemory;
 use crate::dtype::Dtype;
 
-/// Imports NumPy and checks its C API. After a success this is not repeated.
 fn reach(py: Python<'_>) -> PyResult<()> {
     let check = || {
         let multiarray = get_array_module(py)?;
@@ -44,13 +41,9 @@ fn reach(py: Python<'_>) -> PyResult<()> {
     NUMPY.reached.get_or_try_init(py, check).copied()
 }
 
-/// Caches about NumPy.
 struct Kept {
-    /// Set once NumPy's C API has been checked.
     reached: PyOnceLock<()>,
-    /// The cached `numpy.dtype` objects.
     dtypes: [PyOnceLock<Py<PyArrayDescr>>; Dtype::COUNT],
-    /// The index of the element type that [`known`] found last.
     last: AtomicUsize,
 }
 
@@ -86,10 +79,8 @@ pub(crate) fn know_all(py: Python<'_>) -> PyResult<()> {
     Dtype::all().filter(|known| !known.is_opaque()).try_for_each(|known| dtype(py, known).map(drop))
 }
 
-/// The `numpy.dtype` of an element type. Fails for a type that only one protocol has.
-///
-/// NumPy's own dtypes are cached. For a type that NumPy lacks, the dtype is that of `ml_dtypes`. If `ml_dtypes` is
-/// missing or lacks the type, too, the dtype is raw bytes. Neither is cached, since `ml_dtypes` may be installed later.
+/// For a type that NumPy lacks, the dtype is that of `ml_dtypes`, or raw bytes if `ml_dtypes` lacks the type too. Such
+/// a dtype is not cached, since `ml_dtypes` may be installed later.
 pub(crate) fn dtype(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayDescr>> {
     dtype.check_shared()?;
     let known = &NUMPY.dtypes[dtype.index()];
@@ -113,14 +104,12 @@ pub(crate) fn dtype(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayD
     PyArrayDescr::new(py, dtype.typestr())
 }
 
-/// The key of the producer's own dtype, if known, in the entries kept for an array that only CAI can express. A CAI
-/// dict has no such key.
+/// The key of the producer's own dtype among the entries kept for an array that only CAI can express.
 pub(crate) fn exact(py: Python<'_>) -> &Bound<'_, PyString> {
     intern!(py, "dtype")
 }
 
-/// The `numpy.dtype` of an element type that only CAI can express, from its CAI entries `words`: the producer's own
-/// dtype if `words` has it under [`exact`], or else a dtype made from `descr` or `typestr`.
+/// The dtype is the producer's own under the key [`exact`], else that of `descr`, else that of `typestr`.
 pub(crate) fn dtype_of_words<'py>(
     words: &Bound<'py, PyDict>,
 ) -> PyResult<Bound<'py, PyArrayDescr>> {
@@ -181,8 +170,7 @@ fn of_fields<'py>(fields: &Bound<'py, PyList>) -> PyResult<(Bound<'py, PyArrayDe
     Ok((PyArrayDescr::new(py, made)?, offset))
 }
 
-/// Allocates a C-contiguous NumPy array of the shape of `array`, without initializing it. Returns the new array and its
-/// memory. `dtype` is the element type of `array`.
+/// The new array is C-contiguous and not initialized. `dtype` must be the element type of `array`.
 pub(crate) fn empty<'py>(
     py: Python<'py>,
     array: &Descriptor,
@@ -229,8 +217,7 @@ pub(crate) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     x.is_instance(&class)
 }
 
-/// The name of the element type, the shape and the flat values of `data`; `None` if `data` is not a NumPy array. Does
-/// not import NumPy. 8-bit floats are returned as their bits.
+/// `None` if `data` is not a NumPy array. 8-bit floats are returned as their bits.
 pub(crate) fn values<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyTuple>>> {
     let py = data.py();
     if !is_array(data)? {

@@ -1,4 +1,4 @@
-//! Recognises lists of numbers. Recognises numbers, texts and other constants, which keep no array's memory alive.
+//! Recognises lists of numbers, and constants, which keep no array's memory alive.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -30,13 +30,6 @@ macro_rules! plain {
 plain!(PyInt, PyFloat, PyString, PyBool, PyBytes, PyComplex);
 
 /// Whether `x` is assumed to keep no array's memory alive. Such an object is refused as a dict's owner.
-///
-/// Constants are plain objects, `Ellipsis`, `NotImplemented`, ranges, slices, NumPy's numbers, types that were not made
-/// at run time, C functions of modules, Python functions with neither closure nor defaults, containers of constants
-/// (see [`are_constants`]) and the objects of [`is_of_constants`].
-///
-/// Not examined: `__slots__`, a slice's parts, a dict's keys, a function's attributes and keyword defaults, and the
-/// attributes of weak references and of members of `Enum` (their values, too).
 pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let is_fixed = is_plain(x)
@@ -76,8 +69,7 @@ fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     };
     for part in parts.try_iter()? {
         let part = part?;
-        // Look only one level deeper, since a container may contain itself: an inner container must be a tuple of plain
-        // objects.
+        // Look only one level deeper, since a container may contain itself.
         let is_constant = if is_builtin_container(&part) {
             part.cast::<PyTuple>().is_ok_and(|tuple| tuple.iter().all(|one| is_plain(&one)))
         } else {
@@ -90,8 +82,8 @@ fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(true)
 }
 
-/// Classes of the standard library and NumPy whose objects are assumed to keep no array's memory alive, as module and
-/// name. A class of this name in a submodule of the module counts, too.
+/// Classes whose objects are assumed to keep no array's memory alive, as module and name. A class of this name in a
+/// submodule of the module counts, too.
 const OF_CONSTANTS: [(&str, &str); 17] = [
     ("builtins", "str"),
     ("builtins", "bytes"),
@@ -112,9 +104,7 @@ const OF_CONSTANTS: [(&str, &str); 17] = [
     ("numpy", "dtype"),
 ];
 
-/// Whether `x` is an object of a class in [`OF_CONSTANTS`], or of a derived class, and has an empty `__dict__` or none.
-/// If `Enum`, or a class of weak references, is the first class in the MRO that is listed, the `__dict__` does not
-/// matter. It matters for a member of an `IntEnum`: `int` comes before `Enum`.
+/// The `__dict__` of the object must be empty or missing, except for weak references and members of a plain `Enum`.
 fn is_of_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     for kind in x.get_type().mro() {
@@ -131,7 +121,6 @@ fn is_of_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
                 return Ok(true);
             }
             let own = answered(py, x.getattr_opt(intern!(py, "__dict__")))?.flatten();
-            // An enum member has its name and value in `__dict__`.
             let is_bare = *name == *"Enum" || own.is_none_or(|own| own.is_empty().unwrap_or(true));
             return Ok(is_bare);
         }
@@ -161,12 +150,10 @@ fn is_numpys_number(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(answered(py, is_number())?.unwrap_or(false))
 }
 
-/// The most levels of nested lists that [`is_of_numbers`] looks at. NumPy allows no more dimensions.
+/// The most levels of nested lists that are examined. NumPy allows no more dimensions.
 const DEEPEST: usize = 64;
 
-/// Whether `x` is a list or tuple of numbers, perhaps nested. An empty one is not. `x` must hold only numbers, or only
-/// lists and tuples. In the second case the first of them is checked in the same way, and the others are not looked
-/// into. Objects of classes derived from `list` and `tuple` do not count.
+/// Only the first of nested lists is looked into. Objects of classes derived from `list` and `tuple` do not count.
 pub(super) fn is_of_numbers(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let (py, mut signals, mut level) = (x.py(), Signals::default(), x.clone());
     for _ in 0..DEEPEST {
@@ -196,7 +183,6 @@ pub(super) fn is_of_numbers(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(false)
 }
 
-/// Whether `x` is a number: Python's, NumPy's, or another `numbers.Number`.
 fn is_number(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     static NUMBER: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let is_pythons = x.is_exact_instance_of::<PyFloat>()

@@ -1,5 +1,5 @@
-//! Finds the streams on which an imported array is ready, and the place of the array's streams (GPU and context). Makes
-//! another stream wait for the ready streams, and checks the GPU of a stream that the caller names.
+//! Finds the streams on which an imported array is ready, and their place. Makes another stream wait for them, and
+//! checks the GPU of a stream that the caller names.
 
 use pyo3::prelude::*;
 
@@ -22,8 +22,8 @@ pub(crate) fn consumers_place(array: &Descriptor, place: Place) -> Place {
     }
 }
 
-/// The place of the array's streams, for a caller that names no place. Asks the driver about the pointer to pinned or
-/// managed memory, for which DLPack says device 0; without an address, takes the array's device.
+/// The place of the array's streams, for a caller that names no place. Asks the driver about pinned and managed memory:
+/// DLPack says device 0 for both.
 #[inline(always)]
 pub(crate) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
     if array.device().kind == MemoryKind::Device || array.ptr() == 0 {
@@ -32,8 +32,7 @@ pub(crate) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
     driver.locate(array.ptr()).map(Place::owning)
 }
 
-/// The stream on which memory is ready, and a second stream if work on the memory may be pending there too. A user must
-/// wait for both.
+/// The stream on which memory is ready, and perhaps a second one. A user of the memory must wait for both.
 pub(crate) type Both<'h> = (Alive<'h>, Option<Alive<'h>>);
 
 /// The streams that the array is ready on; `None` if nothing is pending. If nothing keeps the first stream alive any
@@ -47,8 +46,6 @@ pub(crate) fn ready_streams<'h>(
     found.map(|alive| Ok((alive, held.also_ready(py)?))).transpose()
 }
 
-/// The stream that the array is ready on; `None` if nothing is pending. If nothing keeps the stream alive any more,
-/// makes the host wait for all work in its context, and returns `None`.
 #[inline(always)]
 fn alive_or_waited<'h>(
     py: Python<'_>,
@@ -64,8 +61,7 @@ fn alive_or_waited<'h>(
     }
 }
 
-/// Makes the host wait for all work in the context of `lost`, a stream that nothing keeps alive. If
-/// [`HeldMemory::place_of_ready`] does not find the place of `lost`, the context is the producer's.
+/// Makes the host wait for all work in the context in which `lost`, a stream that nothing keeps alive, is taken to be.
 #[cold]
 fn wait_for_lost(
     py: Python<'_>,
@@ -78,8 +74,7 @@ fn wait_for_lost(
     Ok(wait_for_all(py, door, &held.driver, place, WaitReason::StreamGone)?)
 }
 
-/// Makes `to` wait for both streams. First checks both waits: if a capture forbids one of them, makes neither. If the
-/// second wait fails for another reason, the first one stays.
+/// Makes `to` wait for both streams. If a capture forbids one of the waits, makes neither.
 #[inline]
 pub(crate) fn connect_both(
     py: Python<'_>,
@@ -97,8 +92,8 @@ pub(crate) fn connect_both(
 }
 
 /// Fails if `stream` is a handle on another GPU than its place says, and the array is in device memory. Streams of
-/// every GPU may use managed and pinned memory: for such an array, returns the place of a handle. Otherwise returns
-/// `at`. An empty array needs no check.
+/// every GPU may use managed and pinned memory: for such an array, returns the place of a handle. Else returns `at`. An
+/// array without an address needs no check.
 #[inline]
 pub(crate) fn check_stream(
     array: &Descriptor,
@@ -118,8 +113,8 @@ pub(crate) fn check_stream(
     Ok(at)
 }
 
-/// Like [`check_stream`], for the argument `stream=`. For a non-empty array in device memory, also fails if a stream
-/// object names a default stream of another GPU than that of `at`.
+/// Like [`check_stream`]. For a non-empty array in device memory, also fails if a stream object names a default stream
+/// of another GPU than that of `at`.
 #[inline]
 pub(crate) fn check_argument(
     array: &Descriptor,

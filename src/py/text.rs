@@ -10,8 +10,7 @@ use super::native;
 use crate::device::{Device, MemoryKind};
 use crate::error::{Error, Kind, SHOWN};
 
-/// The exception for an error of this kind, whose message shows `got`. If describing the object raised an exception,
-/// that exception instead.
+/// If describing the object raised an exception, returns that exception.
 #[cold]
 pub(crate) fn refused(kind: Kind, got: PyResult<String>) -> PyErr {
     got.map_or_else(|interrupt| interrupt, |got| Error::new(kind, got).into())
@@ -28,7 +27,6 @@ pub(crate) fn _shown<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || shown(x))
 }
 
-/// The beginning of the object's `str`. If `str` fails, names the object's type instead.
 pub(crate) fn printed(object: &Bound<'_, PyAny>) -> PyResult<String> {
     written(object, object.str())
 }
@@ -37,12 +35,10 @@ fn written(object: &Bound<'_, PyAny>, text: PyResult<Bound<'_, PyString>>) -> Py
     answered(object.py(), text)?.map_or_else(|| an_object(object), |text| beginning(&text))
 }
 
-/// "an object of type" and the type's name, for messages that do not show the object's value.
 pub(crate) fn an_object(object: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(format!("an object of type {}", type_name(object)?))
 }
 
-/// The name of the object's type, with the module unless that is `builtins` or `__main__`.
 pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> PyResult<String> {
     class_name(&object.get_type())
 }
@@ -58,7 +54,6 @@ pub(crate) fn class_name(kind: &Bound<'_, PyType>) -> PyResult<String> {
     })
 }
 
-/// The name of the exception's class, and the beginning of its message if that can be read.
 pub(crate) fn error_text(py: Python<'_>, error: &PyErr) -> PyResult<String> {
     let (class, value) = (error.get_type(py), error.value(py));
     let class = attribute(&class, intern!(py, "__qualname__"))?.unwrap_or_default();
@@ -69,7 +64,6 @@ pub(crate) fn error_text(py: Python<'_>, error: &PyErr) -> PyResult<String> {
     })
 }
 
-/// The most characters that are copied of an exception's message.
 const MESSAGE: usize = 5 * SHOWN;
 
 /// The beginning of an attribute's value; `None` if that is no string, or cannot be read.
@@ -81,13 +75,11 @@ pub(crate) fn attribute(
     value.as_ref().and_then(|value| value.cast().ok()).map(beginning).transpose()
 }
 
-/// The beginning of `text`, up to one character more than a message shows. The extra character makes the message mark
-/// the text as cut.
+/// Copies one character more than a message shows: the message then marks the text as cut.
 pub(crate) fn beginning(text: &Bound<'_, PyString>) -> PyResult<String> {
     Ok(native::beginning(text, SHOWN + 1)?.to_string_lossy().into_owned())
 }
 
-/// The place of memory on this device, for messages.
 pub(crate) fn place_text(device: Device) -> String {
     match device.kind {
         MemoryKind::Device => format!("cuda:{}", device.id),
@@ -96,7 +88,6 @@ pub(crate) fn place_text(device: Device) -> String {
     }
 }
 
-/// Formats integers as a Python tuple.
 pub(crate) fn tuple_text(values: &[i64]) -> String {
     let items: Vec<String> = values.iter().map(ToString::to_string).collect();
     match items.as_slice() {

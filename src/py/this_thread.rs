@@ -15,14 +15,11 @@ pub(crate) struct Doing {
     pub(crate) generation: Cell<u32>,
     /// The number of the last trace to which this thread has told its name.
     pub(crate) trace: Cell<u64>,
-    /// The last stream that this thread found in a library's pool, and its GPU. Streams of a pool stay there.
+    /// The last stream that this thread found in a library's pool, and its GPU.
     pub(crate) pooled: Cell<(u64, i32)>,
-    /// The addresses of the objects that this thread is asking for their memory. The asking calls keep the objects
-    /// alive.
+    /// The addresses of the objects that this thread is asking; the asking calls keep the objects alive.
     asked: Stack<usize>,
-    /// The views that this thread is releasing, by their addresses.
     pub(crate) releasing: Stack<usize>,
-    /// Stream handles that this thread's running calls have passed to producers, each with its stream object.
     pub(crate) streams: Stack<(u64, Py<PyAny>)>,
 }
 
@@ -40,7 +37,7 @@ local! {
     };
 }
 
-/// What a thread is doing. A thread has each mark at most once: nested code cannot set it again ([`Once::begin`]).
+/// A thread has each mark at most once: nested code cannot set it again ([`Once::begin`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Once {
     /// Forwarding an event to Python's `logging`, or running code whose events must not be logged.
@@ -51,12 +48,11 @@ pub(crate) enum Once {
     Unasked,
 }
 
-/// Marks the thread as doing one of [`Once`], until dropped.
 #[derive(Debug)]
 pub(crate) struct OnceGuard(Once);
 
 impl Once {
-    /// Marks this thread as doing `self`; `None` if the thread is doing that already.
+    /// `None` if the thread is doing `self` already.
     #[inline]
     pub(crate) fn begin(self) -> Option<OnceGuard> {
         let before = DOING.with(|doing| doing.once[self as usize].replace(true));
@@ -65,7 +61,6 @@ impl Once {
         (before == Some(false)).then(|| OnceGuard(self))
     }
 
-    /// Whether this thread is doing `self` now.
     #[inline]
     pub(crate) fn is_on(self) -> bool {
         DOING.with(|doing| doing.once[self as usize].get()).unwrap_or(false)
@@ -79,8 +74,8 @@ impl Drop for OnceGuard {
     }
 }
 
-/// Values that a thread's running calls have put here. It is not dropped with the thread, so a call on an ending thread
-/// can still use it. An empty stack owns no heap memory, so a thread that ends with an empty stack leaks nothing.
+/// A stack is not dropped with its thread, so a call on an ending thread can still use it. An empty stack owns no heap
+/// memory, so a thread that ends with an empty stack leaks nothing.
 pub(crate) struct Stack<T>(ManuallyDrop<RefCell<Notes<T>>>);
 
 struct Notes<T> {
@@ -89,13 +84,12 @@ struct Notes<T> {
 }
 
 impl<T> Stack<T> {
-    /// An empty stack.
     pub(crate) const fn new() -> Self {
         let notes = Notes { first: [const { None }; 4], rest: Vec::new() };
         Self(ManuallyDrop::new(RefCell::new(notes)))
     }
 
-    /// Adds a value. The caller must take it out before its own call ends.
+    /// The caller must take the value out before its own call ends.
     #[inline]
     pub(crate) fn push(&self, note: T) {
         let mut notes = self.0.borrow_mut();
@@ -105,8 +99,8 @@ impl<T> Stack<T> {
         }
     }
 
-    /// Takes out one value for which `is_meant` is true: the newest, if values are taken out in the reverse order of
-    /// their pushes.
+    /// Takes out the newest value for which `is_meant` is true, if values are taken out in the reverse order of their
+    /// pushes.
     #[inline]
     pub(crate) fn take(&self, is_meant: impl Fn(&T) -> bool) -> Option<T> {
         let mut notes = self.0.borrow_mut();
@@ -120,15 +114,13 @@ impl<T> Stack<T> {
         notes.first.iter_mut().rev().find(|place| place.as_ref().is_some_and(&is_meant))?.take()
     }
 
-    /// For how many values `is_meant` is true.
     #[inline]
     pub(crate) fn count(&self, is_meant: impl Fn(&T) -> bool) -> usize {
         let notes = self.0.borrow();
         notes.first.iter().flatten().chain(&notes.rest).filter(|note| is_meant(note)).count()
     }
 
-    /// Calls `look` with one value after another until it returns `Some`: the newest first, if values are taken out in
-    /// the reverse order of their pushes.
+    /// Looks at the newest value first, if values are taken out in the reverse order of their pushes.
     #[inline]
     pub(crate) fn find<R>(&self, look: impl Fn(&T) -> Option<R>) -> Option<R> {
         let notes = self.0.borrow();
@@ -139,12 +131,8 @@ impl<T> Stack<T> {
 /// How many calls of [`asking`] may nest on a thread. Calls nest if a class's `__dlpack__` itself uses the bridge.
 const DEEPEST: usize = 64;
 
-/// Runs `question`, which calls a DLPack method of `x` or reads its `__cuda_array_interface__`, and marks `x` as being
-/// asked meanwhile.
-///
-/// # Errors
-///
-/// The errors of `question`. `RecursionError` if more than [`DEEPEST`] questions are nested on this thread.
+/// Marks `x` as being asked while `question` runs: `question` calls a DLPack method of `x` or reads its
+/// `__cuda_array_interface__`. Raises `RecursionError` if more than [`DEEPEST`] questions are nested on this thread.
 pub(crate) fn asking<T>(
     x: &Bound<'_, PyAny>,
     question: impl FnOnce() -> PyResult<T>,

@@ -1,9 +1,8 @@
 //! The proof that a stream is alive.
 //!
-//! A handle is a bare address. Using it after its stream is destroyed kills the process (SIGSEGV in `cuEventRecord`,
-//! H200, driver 580, 2026-11). So driver calls take only an [`Alive`] stream. It lives no longer than what keeps the
-//! stream alive: an object that the bridge holds, a library that never destroys its streams, or the call that received
-//! the handle.
+//! A handle is a bare address: using it after its stream is destroyed kills the process (SIGSEGV in `cuEventRecord`,
+//! H200, driver 580, 2026-11). So driver calls take only an [`Alive`] stream, which lives no longer than what keeps the
+//! stream alive.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -15,8 +14,6 @@ use crate::device::{Context, Place};
 #[derive(Debug, Clone, Copy)]
 pub struct Alive<'a> {
     stream: Stream,
-    /// The place's context. The place is stored as two fields, so that with `stands_in` it takes no more room than a
-    /// `Place` alone.
     context: Option<Context>,
     ordinal: i32,
     stands_in: bool,
@@ -24,8 +21,8 @@ pub struct Alive<'a> {
 }
 
 impl Alive<'_> {
-    /// The legacy default stream of `place`. A default stream exists as long as its context. Driver calls on it fail if
-    /// the context is destroyed ([`crate::order::within`]).
+    /// The legacy default stream of `place`, which exists as long as its context. If the context is destroyed, driver
+    /// calls on the stream fail ([`crate::order::within`]).
     pub const fn legacy(place: Place) -> Self {
         Self::new(Stream::Legacy, place)
     }
@@ -68,8 +65,8 @@ impl Alive<'_> {
         self.stream
     }
 
-    /// The stream's device and context. For a stream with a handle this is what the caller expects. The driver may know
-    /// another context.
+    /// The stream's device and context. For a stream with a handle this is the place that the caller expects; the
+    /// driver may know another context.
     pub const fn place(self) -> Place {
         Place { ordinal: self.ordinal, context: self.context }
     }
@@ -94,7 +91,7 @@ impl Alive<'_> {
     }
 
     /// Whether both are the same stream. A stand-in counts as the plain legacy stream. Two equal handles are the same
-    /// stream, whatever places are expected.
+    /// stream, whatever their places.
     pub fn is(self, other: Alive<'_>) -> bool {
         self.is_at(other.stream, other.place())
     }

@@ -16,13 +16,13 @@ pub enum Elided {
     UnsaidInCapture,
     /// The consumer is told the producer's stream, and orders its own work after that stream.
     StreamPassedOn,
-    /// Another array of the same call is ready on the same stream. Its wait, or its reason for needing none, holds for
-    /// this one, too.
+    /// Another array of the same call is ready on the same stream. Its wait, or its reason to need none, holds for this
+    /// array too.
     Together,
     /// At the end: the memory had no consumer.
     NoConsumer,
     /// At the end: the consumer's work is captured into a graph, or may be, and the producer's stream takes no part in
-    /// that capture. Each launch runs the work later, so an edge made now cannot order it.
+    /// that capture. Each launch runs the work later, so an edge made now cannot order the work.
     Captured,
 }
 
@@ -56,16 +56,13 @@ pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
 /// Why work queued on `to` follows work queued on `from` without an event. `None` means that the calling thread must
 /// record an event on `from` and make `to` wait for it.
 ///
-/// No thread can name another thread's per-thread default stream, so the legacy default stream stands in for it. An
-/// event on the legacy stream follows all work queued on the per-thread stream, and later work on the per-thread stream
-/// follows the event. Two streams with the same stand-in still need an event: the event follows the first stream's
-/// work, and the second stream follows the event. The same holds where the legacy stream [stands
-/// in](Alive::standing_in) for a blocking stream.
+/// If the legacy default stream stands in for two streams, an event is needed too: the event follows the first stream's
+/// work, and the second stream's later work follows the event.
 ///
 /// The driver itself orders the legacy default stream after the blocking streams of its context ("Stream
-/// synchronization behavior" in CUDA's driver API). This order is not enough. A user on the legacy stream may pass the
-/// memory on to a blocking stream. A blocking stream follows the work and waits queued on the legacy stream
-/// (`tests/gpu/test_driver_twins.py`), but not the work that the legacy stream would have waited for.
+/// synchronization behavior" in CUDA's driver API). An event is needed all the same: a user on the legacy stream may
+/// pass the memory on to a blocking stream, which follows only work and waits that are queued on the legacy stream
+/// (`tests/gpu/test_driver_twins.py`).
 pub fn between(from: Alive<'_>, to: Alive<'_>) -> Option<Elided> {
     (from.is(to) && !from.stands_in()).then_some(Elided::SameStream)
 }

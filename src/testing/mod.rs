@@ -50,8 +50,8 @@ use crate::stream::{Stream, Thread};
 #[derive(Debug, Clone)]
 pub struct SimulatedCuda(Arc<Checked>);
 
-/// The machine. Its drop runs the queued work, and panics with the first mistake that was not read, or if the work
-/// cannot run. In a thread that panics, or in a forked child, the drop does nothing.
+/// The drop runs the queued work, and panics with the first mistake that was not read. In a thread that panics, or in a
+/// forked child, the drop does nothing.
 #[derive(Debug)]
 struct Checked(Arc<Simulated>);
 

@@ -1,9 +1,8 @@
-//! The driver's entry points. They are looked up when the driver is found.
+//! The driver's entry points, looked up when the driver is found.
 //!
-//! Results are the 32-bit numbers that C passes. A newer driver may return codes that a Rust `enum` lacks, which
-//! would be undefined behaviour. For the same reason an enumeration that the driver writes, such as a capture's status,
-//! is read as a number. With the feature `cudarc-sys` the compiler compares each signature with cudarc's, except that
-//! of `cuGetErrorName`.
+//! A result code, or an enumeration that the driver writes, is read as a number: a newer driver may write a value that
+//! a Rust `enum` lacks, which would be undefined behaviour. With the feature `cudarc-sys` the compiler compares each
+//! signature with cudarc's, except that of `cuGetErrorName`.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -23,22 +22,19 @@ use super::sys::{
 use crate::driver::codes::{STUB_LIBRARY, SUCCESS};
 use crate::error::{Error, Kind, Result};
 
-/// `CUresult`.
 pub(super) type ResultCode = u32;
-/// `cuGetErrorName`. It takes the code as a number: a newer driver may return codes that a Rust `enum` lacks.
 type ErrorName = unsafe extern "C" fn(ResultCode, *mut *const c_char) -> ResultCode;
 #[cfg(feature = "cudarc-sys")]
 const _: () = assert!(size_of::<CUresult>() == size_of::<ResultCode>());
 
-/// The driver's library, the entry points that the bridge always needs, and what `cuInit` returned.
 pub(super) struct Started {
     pub(super) library: &'static Library,
     pub(super) calls: Calls,
-    /// The code that `cuInit` returned.
+    /// `cuInit`'s result.
     pub(super) initialised: ResultCode,
 }
 
-/// Opens the driver's library and calls `cuInit`. The caller must check the code that `cuInit` returned.
+/// The caller must check the code that `cuInit` returned.
 pub(super) fn start() -> Result<Started> {
     let start = |library| {
         let calls = Calls::load(library)?;
@@ -51,8 +47,7 @@ pub(super) fn start() -> Result<Started> {
         return Err(Error::new(Kind::DriverMissing, got));
     };
     let found = start(library)?;
-    // The library with the plain name may be the toolkit's stub. Then try the versioned name, which the stub does not
-    // have.
+    // The library with the plain name may be the toolkit's stub. The stub does not have the versioned name.
     match (found.initialised == STUB_LIBRARY).then(sys::versioned).flatten() {
         Some(library) => start(library),
         None => Ok(found),
@@ -65,8 +60,7 @@ macro_rules! calls {
         raw { $($raw:ident = $raw_symbol:ident: fn($($raw_type:ty),*);)* }
         $($name:ident = $symbol:ident: fn($($argument:ident: $type:ty),*);)+
     ) => {
-        /// The entry points. An entry point marked `raw` returns its code; every other one has a method that returns a
-        /// `Result`.
+        /// An entry point marked `raw` returns its code; every other one has a method that returns a `Result`.
         #[derive(Debug)]
         pub(super) struct $table {
             error_name: ErrorName,
@@ -76,9 +70,8 @@ macro_rules! calls {
 
         impl $table {
             pub(super) fn load(library: &Library) -> Result<Self> {
-                // SAFETY: each signature is that of `cuda.h`. The wheel's build compares each with cudarc's, except
-                // that of `cuGetErrorName`. Only result codes differ: C declares a 32-bit enumeration, this crate a
-                // number of the same size.
+                // SAFETY: each signature is that of `cuda.h`. Only result codes differ: C declares a 32-bit
+                // enumeration, this crate a number of the same size.
                 unsafe {
                     Ok(Self {
                         error_name: symbol(library, "cuGetErrorName")?,
@@ -270,22 +263,17 @@ calls! { IpcCalls:
     );
 }
 
-/// Looks up the symbol `name` in the driver's library.
-///
 /// # Safety
 ///
 /// `F` is the type of a pointer to the function.
 unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Result<F> {
-    // SAFETY: the caller promises that `F` is the type of a pointer to the function. Every library comes from `sys`,
-    // which never closes one, so the address stays valid.
+    // SAFETY: the caller promises the type `F`. The module `sys` never closes a library, so the address stays valid.
     let found = unsafe { library.get::<F>(name.as_bytes()) };
     found
         .map(|found| *found)
         .map_err(|_| Error::new(Kind::DriverMissing, format!("a CUDA driver without {name}")))
 }
 
-/// The error for a call that returned `code`, with the driver's name for the code, or "an unknown error" if the driver
-/// has no name for it.
 #[cold]
 fn failed(error_name: ErrorName, symbol: &'static str, code: ResultCode) -> Error {
     let call = symbol.strip_suffix("_v2").unwrap_or(symbol);
@@ -305,16 +293,14 @@ impl Calls {
     /// names potentially unsafe, such as an allocation, does not spoil captures of other streams.
     pub(super) fn relaxed(&self) -> Result<Relaxed<'_>> {
         let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
-        // SAFETY: `mode` outlives the call, which exchanges the thread's mode with it. It is a plain number, so the
-        // driver may write any value.
+        // SAFETY: `mode` outlives the call. It is a plain number, so the driver may write any value.
         let code = unsafe { (self.exchange_capture_mode)((&raw mut mode).cast()) };
         self.check("cuThreadExchangeStreamCaptureMode", code)?;
         Ok(Relaxed { calls: self, before: mode })
     }
 }
 
-/// Keeps the thread that made it in the relaxed capture mode. Dropping it on the same thread restores the thread's
-/// earlier mode.
+/// The drop must run on the thread that made the value, and restores the thread's earlier mode.
 pub(super) struct Relaxed<'a> {
     calls: &'a Calls,
     before: c_uint,

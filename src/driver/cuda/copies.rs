@@ -1,7 +1,5 @@
-//! Copies by CUDA's driver.
-//!
-//! With a driver that lacks an entry point of `CopyCalls`, the methods of `Copies` fail, except `allocate_now` and
-//! `free_now`. Drivers before CUDA 11.2 lack `cuMemAllocAsync` and `cuMemFreeAsync`.
+//! Copies by CUDA's driver. With a driver that lacks an entry point of `CopyCalls`, such as `cuMemAllocAsync` before
+//! CUDA 11.2, only `allocate_now` and `free_now` work.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -17,8 +15,7 @@ use crate::driver::copies::{Copies, CopyCall, CopyRoute, Transfer};
 use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
 
-/// Whether `CUDA_MEMCPY3D_PEER_v1`, for copies between contexts, and `CUDA_MEMCPY3D_v2`, for other copies, have the
-/// same size, and each pair of fields the same offset.
+/// Whether `CUDA_MEMCPY3D_PEER_v1` and `CUDA_MEMCPY3D_v2` have the same size and the same field offsets.
 macro_rules! same_layout {
     ($($field:ident, $plain:ident;)+) => {
         size_of::<CUDA_MEMCPY3D_PEER_v1>() == size_of::<CUDA_MEMCPY3D_v2>()
@@ -37,8 +34,8 @@ const _: () = assert!(same_layout! {
     WidthInBytes, WidthInBytes; Height, Height; Depth, Depth;
 });
 
-/// The source or the target of a copy. The address is in `host` for a kind of `CU_MEMORYTYPE_HOST`, else in `device`.
-/// `context` is NULL except for [`CopyRoute::Peer`].
+/// The address is in `host` if `kind` is `CU_MEMORYTYPE_HOST`, else in `device`. `context` is NULL except for
+/// [`CopyRoute::Peer`].
 #[derive(Clone, Copy)]
 struct CopySide {
     kind: CUmemorytype,
@@ -48,10 +45,8 @@ struct CopySide {
 }
 
 impl CopySide {
-    /// Returns the source and the target of `transfer`.
     fn both(transfer: &Transfer<'_>) -> [Self; 2] {
-        // With `CU_MEMORYTYPE_UNIFIED` the driver finds out by the address what memory it is. That works for device,
-        // pinned and managed memory.
+        // With `CU_MEMORYTYPE_UNIFIED` the driver finds the kind of memory by the address.
         let unified = |device| Self {
             kind: CUmemorytype::CU_MEMORYTYPE_UNIFIED,
             host: ptr::null_mut(),
@@ -82,7 +77,6 @@ impl CopySide {
     }
 }
 
-/// `count` as a `size_t`. Fails if it does not fit.
 fn size(count: u64) -> Result<usize> {
     usize::try_from(count).map_err(|_| Error::new(Kind::ExtentOverflow, count.to_string()))
 }
@@ -119,7 +113,7 @@ fn planes(transfer: &Transfer<'_>) -> Result<CUDA_MEMCPY3D_PEER_v1> {
     })
 }
 
-/// The structure for `cuMemcpy2DAsync`. `of` must have a single plane.
+/// `of` must have a single plane.
 fn rows(of: &CUDA_MEMCPY3D_PEER_v1) -> CUDA_MEMCPY2D_v2 {
     CUDA_MEMCPY2D_v2 {
         srcXInBytes: 0,
@@ -159,10 +153,9 @@ impl Copies for Cuda {
 
     fn free_on(&self, pointer: u64, stream: Alive<'_>) -> Result<()> {
         let (calls, _relaxed) = (self.copies()?, self.calls.relaxed()?);
-        // SAFETY: the callers free memory once, and the driver gave it to them. `Buffer::free` has just checked that
-        // the memory's context is not destroyed. Memory shared between processes is freed on the bridge's own stream,
-        // whose context has just been checked. Before CUDA 12 neither check notices a reset, and the context must not
-        // have been reset. `Alive` proves that the stream is alive.
+        // SAFETY: the callers free memory once, and have just checked that the context is not destroyed. Before CUDA 12
+        // the check does not notice a reset, so the process must not reset the context. `Alive` proves that the stream
+        // is alive.
         unsafe { calls.free_on(pointer, native(stream)) }
     }
 
@@ -175,8 +168,8 @@ impl Copies for Cuda {
 
     fn free_now(&self, pointer: u64) -> Result<()> {
         let _relaxed = self.calls.relaxed()?;
-        // SAFETY: `Buffer::free` frees memory from `allocate_now` once, and has just checked, as for `free_on`, that
-        // the memory's context is not destroyed. The call waits for all work that uses the memory.
+        // SAFETY: `Buffer::free` frees memory from `allocate_now` once, and has just checked that the memory's context
+        // is not destroyed.
         unsafe { self.calls.free(pointer) }
     }
 
@@ -186,11 +179,9 @@ impl Copies for Cuda {
         // The host memory may be pageable. Then the driver may make the host wait for the stream. Outside the relaxed
         // mode such a wait would spoil captures of other streams.
         let _relaxed = for_host.then(|| self.calls.relaxed()).transpose()?;
-        // SAFETY: `planes` and `rows` initialise every field, and the driver reads the structures before the call
-        // returns. The assertion above shows that `at` with NULL contexts is also a `CUDA_MEMCPY3D_v2`. `Alive` proves
-        // that the stream is alive. Only the module `buffer` copies. The bytes read belong to an array that the
-        // module's callers keep until the copy is done, or to the copy itself. The bytes written belong to memory with
-        // room for the plan's compact copy.
+        // SAFETY: the driver reads the structures before the call returns. The assertion above shows that `at` with
+        // NULL contexts is also a `CUDA_MEMCPY3D_v2`. `Alive` proves that the stream is alive. The callers in the
+        // module `buffer` keep the source until the copy is done, and the target has room for the copy.
         unsafe {
             match transfer.call() {
                 CopyCall::Linear => {

@@ -1,9 +1,8 @@
-//! Events for reuse. A caller takes an event, and returns it when it is no longer needed.
+//! Events for reuse. Each thread keeps the event that it returned last, so taking the event again needs no lock. The
+//! other unused events are in a list that all threads share.
 //!
-//! Each thread keeps the event that it returned last, so taking it again needs no lock. The other unused events are in
-//! a list that all threads share. The driver destroys events with their context. So the list forgets the events of a
-//! context once it is used for a later context at the same address. Before CUDA 12 contexts have no numbers, and a
-//! later context cannot be told from an earlier one.
+//! The driver destroys an event with its context. So the list forgets the events of an earlier context at the same
+//! address. Before CUDA 12 contexts have no numbers, and the list cannot tell the two contexts apart.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -18,8 +17,7 @@ use crate::driver::{Context, Event};
 use crate::error::Result;
 use crate::local::local;
 
-/// The shared list: the unused events of each context, except those that threads keep, with the context's number
-/// (`life`).
+/// The unused events of each context, except those that threads keep.
 static SPARE: Mutex<Vec<SpareEvents>> = Mutex::new(Vec::new());
 
 struct SpareEvents {
@@ -28,8 +26,7 @@ struct SpareEvents {
     events: Vec<usize>,
 }
 
-/// The events of `context`, whose number is `life`, in the shared list. Forgets the list's events of another context at
-/// the same address.
+/// The unused events of `context`. Forgets the events of another context at the same address.
 fn spare_of(all: &mut Vec<SpareEvents>, context: Context, life: u64) -> &mut Vec<usize> {
     let at = all.iter().position(|spare| spare.context == context).unwrap_or_else(|| {
         all.push(SpareEvents { context, life, events: Vec::new() });
@@ -43,7 +40,7 @@ fn spare_of(all: &mut Vec<SpareEvents>, context: Context, life: u64) -> &mut Vec
 }
 
 /// The event that this thread returned last. When the thread ends, the event goes to the shared list: an ending thread
-/// must not call the driver, so it cannot destroy the event. A forked child forgets its parent's event.
+/// must not call the driver, so it cannot destroy the event.
 struct Last(Cell<Option<Event>>);
 
 impl Drop for Last {
@@ -61,7 +58,7 @@ local! {
 fn spare_for_all(event: Event) {
     if Cuda::check_process().is_ok() {
         let mut all = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
-        // If the list knows a later context at the same address, the event was destroyed with its own: forget it.
+        // If the list knows a later context at the same address, the driver has destroyed the event: forget it.
         let is_late =
             |spare: &SpareEvents| spare.context == event.context && spare.life > event.life;
         if !all.iter().any(is_late) {
@@ -70,7 +67,7 @@ fn spare_for_all(event: Event) {
     }
 }
 
-/// Creates an event in the current context, which must be `context`. `life` is the context's number (`Driver::life`).
+/// `context` must be current, and `life` must be its number (`Driver::life`).
 pub(super) fn new(calls: &Calls, context: Context, life: u64) -> Result<Event> {
     let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
     let mut event: CUevent = ptr::null_mut();
@@ -79,8 +76,7 @@ pub(super) fn new(calls: &Calls, context: Context, life: u64) -> Result<Event> {
     Ok(Event { handle: event as usize, context, life })
 }
 
-/// Takes an unused event of `context`, whose number is `life`: this thread's, else one of the shared list. `None` if
-/// neither has one.
+/// `None` if neither this thread nor the shared list has an unused event of `context`.
 #[inline]
 pub(super) fn take(context: Context, life: u64) -> Option<Event> {
     let last = LAST.with(|last| last.0.take()).flatten();
@@ -90,8 +86,7 @@ pub(super) fn take(context: Context, life: u64) -> Option<Event> {
     }
 }
 
-/// Puts `other`, an event of another context, into the shared list. Then takes an unused event of `context` from the
-/// list, if there is one.
+/// Gives `other`, an event of another context, to the shared list.
 #[cold]
 fn spare(other: Option<Event>, context: Context, life: u64) -> Option<Event> {
     if let Some(event) = other {
@@ -102,10 +97,10 @@ fn spare(other: Option<Event>, context: Context, life: u64) -> Option<Event> {
     Some(Event { handle, context, life })
 }
 
-/// Keeps `event` for this thread's next [`take`]. The event that the thread kept before goes to the shared list.
+/// This thread's next [`take`] gets `event`. The event that the thread kept before goes to the shared list.
 #[inline]
 pub(super) fn give_back(event: Event) {
-    // An ending thread may have no thread-local values any more. Then `event` goes to the shared list.
+    // If the ending thread has dropped its `LAST` already, `event` goes to the shared list.
     let before = LAST.with(|last| last.0.replace(Some(event)));
     if let Some(event) = before.unwrap_or(Some(event)) {
         spare_for_all(event);

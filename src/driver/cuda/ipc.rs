@@ -1,7 +1,5 @@
-//! Memory and events that other processes can open, by CUDA's driver.
-//!
-//! With a driver that lacks one of these entry points, such as one before CUDA 11.4, sharing fails, and everything else
-//! works.
+//! Memory and events that other processes can open, by CUDA's driver. With a driver that lacks one of these entry
+//! points, such as one before CUDA 11.4, only sharing fails.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -18,7 +16,7 @@ use crate::driver::{Context, Driver, Event};
 use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
 
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`. The bridge exports and imports memory pools only as file descriptors.
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const FILE: CUmemAllocationHandleType = CUmemAllocationHandleType(1);
 
 /// `CUmemPoolProps`, as CUDA 12.0 declares it. Later versions use some of the reserved bytes.
@@ -66,8 +64,8 @@ impl Ipc for Cuda {
         // The driver may write fewer than eight bytes of a value. The other bytes stay zero.
         let mut found = [0_u64; 4];
         let mut values = found.each_mut().map(|value| ptr::from_mut(value).cast::<c_void>());
-        // SAFETY: four names and four places of eight bytes. The driver's table of attributes gives their types: a
-        // CUdeviceptr, a size, a boolean and a pointer. All of them outlive the call.
+        // SAFETY: `names` and `values` have four entries each and outlive the call. No value is longer than eight
+        // bytes: an address, a size, a boolean and a pointer.
         unsafe {
             let (names, values) = (names.as_mut_ptr(), values.as_mut_ptr());
             self.calls.pointer_attributes(4, names, values, pointer)
@@ -105,7 +103,6 @@ impl Ipc for Cuda {
 
     fn create_shared_event(&self, context: Context) -> Result<Event> {
         let life = crate::driver::Driver::life(self, context)?;
-        // A host thread that waits for the event sleeps (`CU_EVENT_BLOCKING_SYNC`), and does not spin.
         let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint
             | CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint
             | CUevent_flags::CU_EVENT_INTERPROCESS as c_uint;
@@ -120,9 +117,8 @@ impl Ipc for Cuda {
         let calls = self.ipc.as_ref().map_err(Clone::clone)?;
         event.check_life(self.life(event.context)?, "cuIpcGetEventHandle")?;
         let mut name = CUipcEventHandle { reserved: [0; 64] };
-        // SAFETY: the bridge destroys only events that it opened from another process, and their holder does not use
-        // them after that. The driver destroys an event with its context. The check above shows that the context is not
-        // destroyed; before CUDA 12 there is no number to check, and the context must not have been reset.
+        // SAFETY: nobody has closed the event, and the check above shows that its context is not destroyed. Before CUDA
+        // 12 contexts have no numbers, so the process must not reset the context.
         unsafe { calls.name_event(&raw mut name, event.handle as CUevent) }?;
         Ok(unsigned(name.reserved))
     }
@@ -141,8 +137,8 @@ impl Ipc for Cuda {
     fn close_event(&self, event: Event) -> Result<()> {
         let calls = self.ipc.as_ref().map_err(Clone::clone)?;
         event.check_life(self.life(event.context)?, "cuEventDestroy")?;
-        // SAFETY: the caller opened the event and closes it once. The check above shows that its context is not
-        // destroyed; before CUDA 12 there is no number to check, and the context must not have been reset.
+        // SAFETY: the caller closes the event once, and the check above shows that its context is not destroyed. Before
+        // CUDA 12 contexts have no numbers, so the process must not reset the context.
         unsafe { calls.close_event(event.handle as CUevent) }
     }
 

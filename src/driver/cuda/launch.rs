@@ -1,6 +1,5 @@
-//! Launches with attributes: clusters of blocks, and cooperative launches.
-//!
-//! With a driver that lacks `cuLaunchKernelEx`, as before CUDA 11.8, these launches fail, and everything else works.
+//! Launches with attributes: clusters of blocks, and cooperative launches. With a driver that lacks `cuLaunchKernelEx`,
+//! as before CUDA 11.8, only these launches fail.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_uint, c_void};
@@ -13,26 +12,22 @@ use super::{Cuda, native};
 use crate::error::Result;
 use crate::stream::Alive;
 
-/// A launch: the kernel, its arguments, and its `CUlaunchConfig` without the stream.
 #[derive(Debug)]
 pub struct Launch<'a> {
     /// `CUfunction`.
     pub function: usize,
-    /// The number of blocks along x, y and z.
     pub blocks: [u32; 3],
-    /// The number of threads in a block, along x, y and z.
     pub threads: [u32; 3],
-    /// The size in bytes of each block's dynamic shared memory.
+    /// Bytes of dynamic shared memory for each block.
     pub shared: u32,
-    /// The number of blocks in a cluster, along x, y and z; `None` for no clusters.
+    /// Blocks in a cluster, along x, y and z; `None` for no clusters.
     pub cluster: Option<[u32; 3]>,
-    /// Whether the launch is cooperative: all blocks run at the same time, so that they may wait for each other.
+    /// Whether all blocks run at the same time, so that they may wait for each other.
     pub cooperative: bool,
     /// For each argument, the address of its value.
     pub arguments: &'a mut [*mut c_void],
 }
 
-/// The attribute `id` with `numbers` as its value.
 fn attribute(id: CUlaunchAttributeID, numbers: &[u32]) -> CUlaunchAttribute {
     let mut pad: [c_char; 64] = [0; 64];
     let bytes = numbers.iter().flat_map(|number| number.to_ne_bytes());

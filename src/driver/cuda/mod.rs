@@ -1,8 +1,5 @@
-//! CUDA's driver, found at run time.
-//!
-//! The driver's library is loaded on first use. If the library or a symbol that the bridge always needs is missing,
-//! every call returns an error that says so. If only symbols for copies, launches or IPC are missing, only those calls
-//! do.
+//! CUDA's driver. Its library is loaded on first use. If the library or a symbol that the bridge always needs is
+//! missing, every call fails. If only symbols for copies, launches or IPC are missing, only those calls fail.
 #![allow(unsafe_code)]
 
 mod calls;
@@ -32,7 +29,7 @@ use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
 
 impl Cuda {
-    /// The capture that the stream is part of. Only for a stream that is being captured.
+    /// `stream` must be under capture.
     #[cold]
     fn inside(&self, stream: Alive<'_>) -> Result<CaptureStatus> {
         let (mut status, mut id, none): (c_uint, _, _) = (0, 0, ptr::null_mut());
@@ -49,7 +46,8 @@ impl Cuda {
     #[inline]
     fn wait(&self, stream: Alive<'_>, event: Event, flags: CUevent_wait_flags) -> Result<()> {
         let event = event.handle as CUevent;
-        // SAFETY: the event and the stream are alive, for the reasons that `record_event` gives.
+        // SAFETY: `Alive` proves that the stream is alive. The event is not destroyed, for the reasons that
+        // `record_event` gives.
         unsafe { self.calls.stream_wait_event(native(stream), event, flags as c_uint) }
     }
 }
@@ -136,9 +134,8 @@ impl Driver for Cuda {
     }
 
     fn push_context(&self, context: Context) -> Result<()> {
-        // SAFETY: the driver returned the context, or a `WorkStream` names it as the context of its stream. It is a
-        // primary context, which `primary` retains, or the context of memory or of a stream in use. Nobody may destroy
-        // a context while its memory or streams are in use.
+        // SAFETY: the context is a primary one, which `primary` retains, or that of memory or of a stream in use.
+        // Nobody may destroy a context while its memory or streams are in use.
         unsafe { self.calls.ctx_push(context.0.get() as CUcontext) }
     }
 
@@ -148,8 +145,6 @@ impl Driver for Cuda {
         unsafe { self.calls.ctx_pop(&raw mut raw) }
     }
 
-    /// 0 before CUDA 12, where the driver does not number contexts: there a context cannot be told apart from an
-    /// earlier one at the same address.
     #[inline]
     fn life(&self, context: Context) -> Result<u64> {
         let Some(calls) = &self.numbers else { return Ok(0) };
@@ -175,9 +170,8 @@ impl Driver for Cuda {
         let call = "cuEventQuery";
         event.check_life(self.life(event.context)?, call)?;
         let _relaxed = self.calls.relaxed()?;
-        // SAFETY: the bridge destroys only events that it opened from another process, and their holder does not use
-        // them after that. The driver destroys an event with its context. The check above shows that the context is not
-        // destroyed. Before CUDA 12 contexts have no numbers, so there this process must not reset or destroy it.
+        // SAFETY: a holder does not use an event that it has closed, and the check above shows that the event's context
+        // is not destroyed. Before CUDA 12 contexts have no numbers, so the process must not reset the context.
         match unsafe { (self.calls.event_query)(event.handle as CUevent) } {
             NOT_READY => Ok(false),
             code => self.calls.check(call, code).map(|()| true),
@@ -187,7 +181,8 @@ impl Driver for Cuda {
     fn wait_until(&self, event: Event) -> Result<()> {
         event.check_life(self.life(event.context)?, "cuEventSynchronize")?;
         let _relaxed = self.calls.relaxed()?;
-        // SAFETY: as for `is_reached`.
+        // SAFETY: a holder does not use an event that it has closed, and the check above shows that the event's context
+        // is not destroyed. Before CUDA 12 contexts have no numbers, so the process must not reset the context.
         unsafe { self.calls.event_synchronize(event.handle as CUevent) }
     }
 
@@ -199,8 +194,8 @@ impl Driver for Cuda {
         // SAFETY: `Alive` proves that the stream is alive; `status` outlives the call.
         match unsafe { (self.calls.stream_is_capturing)(native(stream), (&raw mut status).cast()) }
         {
-            // The driver returns this only for the legacy default stream, while a blocking stream of its context is
-            // captured.
+            // The driver returns this code only for the legacy default stream, while a blocking stream of its context
+            // is captured.
             STREAM_CAPTURE_IMPLICIT => return Ok(CaptureStatus::Beside),
             code => self.calls.check(call, code)?,
         }
@@ -225,8 +220,6 @@ impl Driver for Cuda {
         context(raw).ok_or_else(|| Error::new(Kind::DriverMissing, "a stream without a context"))
     }
 
-    /// 0 before CUDA 12, where the driver does not number streams: there a stream cannot be told apart from an earlier
-    /// one with the same handle.
     fn stream_number(&self, stream: Alive<'_>) -> Result<u64> {
         let Some(calls) = &self.numbers else { return Ok(0) };
         let mut number = 0;
@@ -237,11 +230,9 @@ impl Driver for Cuda {
 
     #[inline]
     fn record_event(&self, event: Event, stream: Alive<'_>) -> Result<()> {
-        // SAFETY: `Alive` proves that the stream is alive. The bridge destroys only events that it opened from another
-        // process, and their holder does not use them after that. The driver destroys an event with its context. The
-        // event is new, or the caller (for an event that processes share) or `take_event` has compared the number of
-        // its context with the present one. Before CUDA 12 contexts have no numbers, so there this process must not
-        // reset or destroy the context.
+        // SAFETY: `Alive` proves that the stream is alive. A holder does not use an event that it has closed. The event
+        // is new, or its context's number has been compared with the present one. Before CUDA 12 contexts have no
+        // numbers, so the process must not reset the context.
         unsafe { self.calls.event_record(event.handle as CUevent, native(stream)) }
     }
 

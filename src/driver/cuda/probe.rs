@@ -12,32 +12,25 @@ use crate::driver::codes::NOT_INITIALIZED;
 use crate::driver::fork::{self, Process};
 use crate::error::{Error, Kind, Result};
 
-/// The machine's CUDA driver: its entry points, and the primary contexts that the bridge retains.
 #[derive(Debug)]
 pub struct Cuda {
     pub(super) calls: Calls,
-    /// The calls that number contexts and streams; `None` before CUDA 12. They distinguish a context or stream from a
-    /// later one at the same address.
+    /// `None` before CUDA 12. The numbers distinguish a context or stream from a later one at the same address.
     pub(super) numbers: Option<NumberCalls>,
-    /// The calls with which the host waits for a context's work: unloading a module waits for it (see `wait`). `None`
-    /// if the driver lacks any of them.
+    /// `None` if the driver lacks one of these calls.
     pub(super) modules: Option<ModuleCalls>,
     pub(super) copies: Result<CopyCalls>,
     pub(super) launches: Result<LaunchCalls>,
     pub(super) ipc: Result<IpcCalls>,
-    /// The primary contexts by ordinal. Each is retained on first use and never released: if a context is destroyed,
-    /// the driver destroys the bridge's events in it.
+    /// The bridge never releases a context. If a context is destroyed, the driver destroys the bridge's events in it.
     pub(super) primary: Box<[OnceLock<Context>]>,
 }
 
-/// The result of the search for the driver, with the process that searched.
 static PROBED: OnceLock<(Process, Result<Cuda>)> = OnceLock::new();
 
 impl Cuda {
-    /// The driver. The first call looks for it and keeps the result, also an error: a driver that appears later is not
-    /// found.
-    ///
-    /// Fails if no driver was found, and in a forked child of the process that found the driver.
+    /// Returns the result of the first search, also an error. Fails in a forked child of the process that found the
+    /// driver.
     #[inline]
     pub fn get() -> Result<&'static Self> {
         match PROBED.get() {
@@ -56,7 +49,7 @@ impl Cuda {
         by.check().map(|()| cuda)
     }
 
-    /// Fails in a forked child of the process that found the driver. Does not look for a driver.
+    /// Does not search for a driver.
     pub(in crate::driver) fn check_process() -> Result<()> {
         match PROBED.get() {
             Some((by, Ok(_))) => by.check(),
@@ -68,7 +61,7 @@ impl Cuda {
         let Started { library, calls, initialised } = start()?;
         calls.check("cuInit", initialised).map_err(|error| {
             if initialised == NOT_INITIALIZED {
-                // This is a forked child, and another library had initialised the driver in its parent.
+                // Another library had initialised the driver in this process's parent.
                 return fork::forked();
             }
             let got = format!("a driver that fails to start: {}", error.got());
@@ -91,13 +84,11 @@ impl Cuda {
         })
     }
 
-    /// Whether [`Cuda::get`] has looked for the driver already, and found it or not.
     pub(in crate::driver) fn is_probed() -> bool {
         PROBED.get().is_some()
     }
 
-    /// Whether the bridge retains the primary context of a device already. Also true for a device that the machine does
-    /// not have: there is nothing to retain.
+    /// Whether the bridge retains the device's primary context. Also true for a device that the machine does not have.
     pub(in crate::driver) fn is_open(&self, ordinal: i32) -> bool {
         let slot = usize::try_from(ordinal).ok().and_then(|at| self.primary.get(at));
         slot.is_none_or(|slot| slot.get().is_some())

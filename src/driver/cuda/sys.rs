@@ -18,37 +18,31 @@ use libloading::Library;
 #[cfg(not(feature = "cudarc-sys"))]
 pub(super) use own::*;
 
-/// The file name of every driver's library. The toolkit's stub library has only the plain name, `libcuda.so`.
+/// The toolkit's stub library has only the plain name, `libcuda.so`.
 const VERSIONED: &str = "libcuda.so.1";
 
-/// The library that cudarc finds first: the driver's, or the toolkit's stub. It is never closed. `None` if cudarc finds
-/// none.
+/// The library that cudarc finds first: the driver's, or the toolkit's stub.
 #[cfg(feature = "cudarc-sys")]
 pub(super) fn library() -> Option<&'static Library> {
     use cudarc::driver::sys;
-    // SAFETY: cudarc opens the driver's library by its well-known names. Every CUDA program runs the library's
-    // initialisers. `culib` panics without a library, so `is_culib_present` comes first.
+    // SAFETY: cudarc opens the driver's library, whose initialisers every CUDA program runs. `culib` panics without a
+    // library, so `is_culib_present` comes first.
     unsafe { sys::is_culib_present().then(|| sys::culib()) }
 }
 
-/// Opens the driver's library by its file name [`VERSIONED`], else by the plain name, which may be the toolkit's stub.
-/// The library is never closed. `None` if neither name opens.
+/// The driver's library, or the toolkit's stub if only the plain name opens.
 #[cfg(not(feature = "cudarc-sys"))]
 pub(super) fn library() -> Option<&'static Library> {
-    // SAFETY: this opens the driver's library, or its stub, by the plain name. Every CUDA program runs the library's
-    // initialisers.
+    // SAFETY: the file is the driver's library or its stub, whose initialisers every CUDA program runs.
     versioned().or_else(|| unsafe { open("libcuda.so") })
 }
 
-/// Opens the driver's library by its file name [`VERSIONED`], which the toolkit's stub does not have. `None` if it does
-/// not open.
+/// The driver's library, never the toolkit's stub.
 pub(super) fn versioned() -> Option<&'static Library> {
     // SAFETY: the file is the driver's library, whose initialisers every CUDA program runs.
     unsafe { open(VERSIONED) }
 }
 
-/// Opens the library `name`, which is never closed. `None` if it does not open.
-///
 /// # Safety
 ///
 /// It must be sound to run the library's initialisers.
@@ -58,7 +52,7 @@ unsafe fn open(name: &str) -> Option<&'static Library> {
     library.ok().map(|library| &*Box::leak(Box::new(library)))
 }
 
-/// Declarations from `cuda.h`. An enumeration has only the constants that the crate uses.
+/// Declarations from `cuda.h`, with only the constants that the crate uses.
 #[allow(non_camel_case_types, non_snake_case)]
 #[cfg_attr(feature = "cudarc-sys", allow(dead_code))]
 mod own {
@@ -161,7 +155,7 @@ mod own {
         };
     }
 
-    /// The value of a launch attribute: 64 bytes, aligned like a pointer. Only `pad` is used.
+    /// 64 bytes, aligned like a pointer.
     #[repr(C)]
     #[derive(Clone, Copy)]
     pub(crate) union CUlaunchAttributeValue {

@@ -1,14 +1,13 @@
 //! How the host waits for all work of a context.
 //!
 //! `cuCtxSynchronize` ends every capture in the context, and kills the process while other threads capture.
-//! `cuModuleUnload` waits for the same work and spoils no capture, and other threads go on launching, copying and
-//! recording (H100, driver 580, 2026-11). Loading a module waits as well, and keeps other threads from launching
-//! meanwhile. So each wait loads a module right afterwards, for the next wait in the same context. The first wait in a
-//! context must load the module that it unloads.
+//! `cuModuleUnload` waits for the same work and spoils no capture, and other threads go on queueing work (H100, driver
+//! 580, 2026-11). Loading a module waits as well, and keeps other threads from launching meanwhile. So each wait
+//! unloads the module that the wait before it has loaded, and loads one for the next wait.
 //!
-//! No documentation says that unloading waits. So the first wait of the process checks it, with work of 1, 2 and 4 ms,
-//! and later waits use the result. The bridge allocates and frees memory instead if unloading does not wait, fails, or
-//! is missing, and before CUDA 12. That waits too, but holds up other threads' launches.
+//! No documentation says that unloading waits, so the first wait of the process checks it. If unloading does not wait,
+//! fails, or is missing, and before CUDA 12, the bridge allocates and frees memory instead. That waits too, but holds
+//! up other threads' launches.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_uint, c_void};
@@ -23,35 +22,30 @@ use crate::driver::codes::{INVALID_CONTEXT, NOT_READY, OUT_OF_MEMORY};
 use crate::driver::{Context, Driver as _};
 use crate::error::Result;
 
-/// PTX of a module with one empty kernel, for drivers of CUDA 11 or later and GPUs of compute capability 5.0 or later.
+/// PTX with one empty kernel, for CUDA 11 or later and compute capability 5.0 or later.
 const EMPTY: &CStr =
     c".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry cai_bridge_empty() { ret; }\n";
 
-/// How long the work takes in each of the checks whether unloading waits. If the checking thread is held up for as long
-/// as the work takes, a check sees a wait although unloading did not wait. So there are three checks, each with work
-/// that takes twice as long as in the check before.
+/// The durations of the work in the three checks. A check whose thread is held up for longer than the work takes sees a
+/// wait although unloading did not wait. So each check has longer work than the check before.
 const WORK: &[Duration; 3] =
     &[Duration::from_millis(1), Duration::from_millis(2), Duration::from_millis(4)];
 
-/// What the process knows about waiting by unloading a module.
 struct HostWait {
-    /// Whether unloading a module waits, once it has been checked.
     unloading_waits: OnceLock<bool>,
-    /// The slots for modules, one for each context for which the host has waited by unloading.
     spare: Mutex<Vec<Arc<SpareModule>>>,
 }
 
 static HOST_WAIT: HostWait =
     HostWait { unloading_waits: OnceLock::new(), spare: Mutex::new(Vec::new()) };
 
-/// The slot for the module that the next wait for `context` will unload. `life` is the context's number.
+/// The module that the next wait for `context` will unload. `life` is the context's number.
 #[derive(Debug)]
 struct SpareModule {
     context: Context,
     life: u64,
-    /// The `CUmodule`; `None` if no module is loaded. A waiting thread keeps this locked, so a second thread for the
-    /// same context waits for the first. The second thread then finds the module that the first has loaded, and need
-    /// not load one itself, which would hold up other launches.
+    /// The `CUmodule`, if one is loaded. A waiting thread keeps the lock, so a second thread for the same context finds
+    /// the module that the first has loaded. Loading another would hold up other threads' launches.
     module: Mutex<Option<usize>>,
 }
 
@@ -59,8 +53,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The slot for the module that the next wait for `context` will unload. Slots of earlier contexts at the same address
-/// are dropped: the driver unloaded their modules.
+/// Drops the slots of earlier contexts at the same address: the driver has unloaded their modules.
 fn spare(context: Context, life: u64) -> Arc<SpareModule> {
     let mut all = lock(&HOST_WAIT.spare);
     all.retain(|spare| spare.context != context || spare.life == life);
@@ -72,28 +65,26 @@ fn spare(context: Context, life: u64) -> Arc<SpareModule> {
     new
 }
 
-/// The host function that keeps a stream busy. `work` points to its duration, one of [`WORK`]. A thread of the driver
-/// runs the function, so it must call neither CUDA nor Python.
+/// A host function: a thread of the driver runs it, so it must call neither CUDA nor Python. `work` points to the time
+/// to sleep.
 unsafe extern "C" fn sleep(work: *mut c_void) {
     // SAFETY: only `is_seen_to_wait_for` queues this function, and it passes a `&'static Duration` as `work`.
     std::thread::sleep(unsafe { *work.cast::<Duration>() });
 }
 
 impl Cuda {
-    /// Makes the host wait for all work of the current context, as the module's documentation describes. Fails if no
-    /// context is current.
+    /// Fails if no context is current.
     pub(super) fn wait_for_context(&self) -> Result<()> {
         let current = self.current_context()?;
         let Some(context) = current else {
             return self.calls.check("cuCtxGetCurrent", INVALID_CONTEXT);
         };
-        // Without the numbers of contexts, the bridge could not tell a module from one of an earlier context at the
-        // same address.
+        // Without the numbers of contexts, a module could belong to an earlier context at the same address.
         let modules = self.modules.as_ref().filter(|_| self.numbers.is_some());
         let life = self.life(context)?;
         let _relaxed = self.calls.relaxed()?;
         match modules {
-            // If unloading fails or does not wait, wait by freeing memory. In a broken context that fails as well.
+            // If unloading fails or does not wait, wait by freeing memory.
             Some(modules) if modules.wait(context, life).unwrap_or(false) => Ok(()),
             _ => self.calls.wait_by_memory(),
         }
@@ -101,7 +92,7 @@ impl Cuda {
 }
 
 impl ModuleCalls {
-    /// Waits by unloading a module of `context`, which is current. Returns false if unloading does not wait.
+    /// Unloads a module of `context`, which is current. Returns false if unloading does not wait.
     fn wait(&self, context: Context, life: u64) -> Result<bool> {
         if HOST_WAIT.unloading_waits.get() == Some(&false) {
             return Ok(false);
@@ -118,7 +109,6 @@ impl ModuleCalls {
         Ok(true)
     }
 
-    /// Loads the empty module in the current context.
     fn load_empty(&self) -> Result<usize> {
         let mut module: CUmodule = ptr::null_mut();
         // SAFETY: `module` outlives the call; the image is PTX with a NUL at the end, as the driver requires.
@@ -127,15 +117,12 @@ impl ModuleCalls {
     }
 
     fn unload_empty(&self, module: usize) -> Result<()> {
-        // SAFETY: `load_empty` loaded the module in the current context. It was loaded in this wait, or comes from the
-        // slot for the context's number, so the context was not destroyed since. The module is in no slot any more, so
-        // it is unloaded once. Nothing in it was ever used.
+        // SAFETY: `load_empty` loaded the module in the current context, which was not destroyed since: the slot has
+        // the context's number. No slot holds the module any more, so it is unloaded once. Nothing in it was ever used.
         unsafe { self.unload(module as CUmodule) }
     }
 
-    /// Checks with each duration of [`WORK`] in turn whether unloading waits, and stops at a check that sees no wait.
-    /// The first check unloads `module`, each later one a new module. Keeps and returns whether all checks saw a wait;
-    /// an error is not kept. If several threads check at once, the first result counts for all.
+    /// Keeps the result for the process, but not an error. The first check unloads `module`.
     fn is_seen_to_wait(&self, module: usize) -> Result<bool> {
         let mut next = Some(module);
         for work in WORK {
@@ -147,7 +134,7 @@ impl ModuleCalls {
         Ok(*HOST_WAIT.unloading_waits.get_or_init(|| true))
     }
 
-    /// Unloads `module` while a new stream is busy with `work`, and returns whether the stream is done afterwards.
+    /// Unloads `module` while a new stream is busy for the time `work`. Returns whether the stream is done afterwards.
     fn is_seen_to_wait_for(&self, work: &'static Duration, module: usize) -> Result<bool> {
         let mut stream: CUstream = ptr::null_mut();
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;

@@ -1,6 +1,6 @@
 //! The simulated device of another library, as the library that borrows it sees it.
 //!
-//! Allocations, frees and waits are lent. Copies of blocks are not: an extension copies by queued work of its own.
+//! Allocations, frees and waits are lent. Copies are not: an extension copies by queued work of its own.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -19,7 +19,6 @@ use crate::driver::{Context, Driver, Event, PointerAttributes, codes};
 use crate::error::{Result, caught};
 use crate::stream::Alive;
 
-/// The simulated device of another library in this process.
 #[derive(Debug)]
 pub struct BorrowedDevice {
     table: &'static LentTable,
@@ -42,8 +41,8 @@ impl Drop for BorrowedDevice {
 }
 
 impl BorrowedDevice {
-    /// The machine that the table's library uses as its driver now; `None` if it uses none, or if the table has another
-    /// version.
+    /// The machine that the table's library uses as its driver now. `None` if the library uses none, or if the table
+    /// has another version.
     ///
     /// # Safety
     ///
@@ -60,19 +59,19 @@ impl BorrowedDevice {
         (!machine.is_null()).then(|| Self { table, machine, process: Process::current() })
     }
 
-    /// The process that borrowed the machine, the only one that may call it.
+    /// The process that borrowed the machine. No other process may call the machine.
     pub const fn process(&self) -> Process {
         self.process
     }
 
-    /// Whether both are the same machine.
     pub fn is(&self, other: &Self) -> bool {
         std::ptr::eq(self.machine, other.machine)
     }
 
     fn call(&self, op: Op, arguments: [u64; 4]) -> Result<[u64; 4]> {
         let mut answers = [0; 4];
-        // SAFETY: `self` holds a reference to the machine, or the machine runs this work; both lists have four numbers.
+        // SAFETY: the machine exists: `self` holds a reference to it, or it is running the caller's work. Both lists
+        // have four numbers.
         let code = unsafe {
             (self.table.call)(self.machine, op as u32, &raw const arguments, &raw mut answers)
         };
@@ -231,7 +230,6 @@ impl Copies for BorrowedDevice {
     }
 }
 
-/// A task, and the table of the machine that runs it.
 struct Data {
     task: Arc<Task>,
     table: &'static LentTable,
@@ -241,7 +239,7 @@ unsafe extern "C" fn run(data: *mut c_void, machine: Raw) {
     // SAFETY: `queue` passed this pointer to the machine, which frees the data only after the work has run.
     let data = unsafe { &*data.cast::<Data>() };
     let (table, process) = (data.table, Process::current());
-    // Do not release a reference at the end: this value holds none. The machine exists, since it is running this work.
+    // This value holds no reference, so none is released. The machine exists, since it is running this work.
     let machine = ManuallyDrop::new(BorrowedDevice { table, machine, process });
     // A panic must not reach the lender. A kernel's task has reported its panic.
     let _ = caught(|| (data.task)(&*machine));
@@ -252,7 +250,6 @@ unsafe extern "C" fn end(data: *mut c_void) {
     drop(unsafe { Box::from_raw(data.cast::<Data>()) });
 }
 
-/// IPC is not lent: an extension shares nothing with other processes.
 impl Ipc for BorrowedDevice {}
 
 impl Machine for BorrowedDevice {
@@ -285,16 +282,16 @@ impl Machine for BorrowedDevice {
             data: data.cast(),
             end,
         };
-        // SAFETY: `self` holds a reference to the machine, or the machine runs this work; the lists outlive the call,
-        // and the data belongs to the machine from now on.
+        // SAFETY: the machine exists: `self` holds a reference to it, or it is running the caller's work. The lists
+        // outlive the call, and the data belongs to the machine from now on.
         let code = unsafe { (self.table.queue)(self.machine, stream, &raw const work) };
         checked("cuLaunchKernel", code)
     }
 
     fn load(&self, ptr: u64, bytes: &mut [u8]) -> Result<()> {
         let (to, length) = (bytes.as_mut_ptr(), bytes.len());
-        // SAFETY: `self` holds a reference to the machine, or the machine runs this work; `bytes` is borrowed for the
-        // call.
+        // SAFETY: the machine exists: `self` holds a reference to it, or it is running the caller's work. `bytes` is
+        // borrowed for the call.
         checked("load", unsafe { (self.table.load)(self.machine, ptr, to, length) })
     }
 

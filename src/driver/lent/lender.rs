@@ -12,7 +12,6 @@ use crate::driver::{Context, Driver, Event, Handle, codes, copies::Copies, curre
 use crate::error::{Error, Result, caught};
 use crate::stream::{Alive, Stream, Thread};
 
-/// The table of this library's simulated device.
 pub static TABLE: LentTable = LentTable {
     version: VERSION,
     current: current_machine,
@@ -49,7 +48,7 @@ unsafe fn machine<'a>(raw: Raw) -> &'a Simulated {
     unsafe { &*raw.cast::<Simulated>() }
 }
 
-/// Runs `call` and returns 0 or its error code. A panic is caught and becomes an error code. In a forked child `call`
+/// Runs `call` and returns 0 or an error code, also for a panic. In a forked child of the machine's process, `call`
 /// does not run.
 fn answer(machine: &Simulated, call: impl FnOnce() -> Result<()>) -> u32 {
     let made = || machine.process().check().and_then(|()| call());
@@ -156,8 +155,7 @@ fn carried_out(machine: &Simulated, op: Op, arguments: [u64; 4]) -> Result<[u64;
     })
 }
 
-/// The function and data of a borrower's work. A graph that captured the work keeps them for its launches. Dropping
-/// this value frees the data.
+/// The function and data of a borrower's work.
 struct BorrowerData {
     run: super::LentRun,
     data: *mut c_void,

@@ -1,5 +1,4 @@
-//! Checks declared memory accesses against the memory's bounds, frees and earlier accesses. Reads and writes memory
-//! for the host and for running work.
+//! Checks declared memory accesses, and reads and writes memory for the host and for running work.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,9 +14,8 @@ use crate::error::Result;
 const COPY: &str = "cuMemcpy";
 
 impl MachineState {
-    /// Checks one declared access of `who`, whose clock is `clock`: against the bounds of the memory, a free, and the
-    /// earlier accesses. Keeps an access to live memory for later checks. Reports no race with an operation in `named`,
-    /// and adds each operation whose race it reports to `named`.
+    /// Checks an access of `who`, whose clock is `clock`. `named` has the numbers of the operations whose race with
+    /// `who` is reported: each is reported once.
     pub(super) fn touch(
         &mut self,
         who: &Arc<Actor>,
@@ -60,8 +58,8 @@ impl MachineState {
         }
     }
 
-    /// Counts one more access of the host in the host's clock, and returns the access's origin. An empty clock is
-    /// enough to check the access: every check asks the host's clock as well.
+    /// The origin of a new access of the host. An empty clock is enough to check it: every check also asks the host's
+    /// clock.
     pub(super) fn host_access(&mut self, name: &str) -> Arc<Actor> {
         let time = self.host.get(Lane::HOST).saturating_add(1);
         self.host.reach(Lane::HOST, time);
@@ -75,7 +73,7 @@ impl MachineState {
         })
     }
 
-    /// Orders the host after `point`. The work before `point` has run.
+    /// Orders the host after `point`. The work before `point` must have run.
     pub(super) fn learn(&mut self, point: &Clock) {
         self.host.join(point);
         self.learned = self.learned.saturating_add(1);
@@ -94,7 +92,7 @@ impl MachineState {
 }
 
 impl Simulated {
-    /// Reads memory from the host, and checks the read against the earlier accesses. Runs no queued work.
+    /// Checks the read for races. Runs no queued work.
     pub fn host_read(&self, ptr: u64, len: u64, name: &str) -> Result<Vec<u8>> {
         let span = Span { ptr, len };
         self.make(COPY, |state| {
@@ -106,7 +104,7 @@ impl Simulated {
         })
     }
 
-    /// Writes memory from the host, and checks the write against the earlier accesses. Runs no queued work.
+    /// Checks the write for races. Runs no queued work.
     pub fn host_write(&self, ptr: u64, bytes: &[u8], name: &str) -> Result<()> {
         self.make(COPY, |state| {
             let len = u64::try_from(bytes.len()).map_err(|_| codes::INVALID_VALUE)?;
@@ -118,14 +116,12 @@ impl Simulated {
         })
     }
 
-    /// Records one access of the host to all of `reads` and `writes`, and checks it against the earlier accesses. Moves
-    /// no bytes: [`Simulated::load`] and [`Simulated::store`] do, without a check.
+    /// Checks one access of the host to all of `reads` and `writes`. Moves no bytes.
     pub fn host_touch(&self, name: &str, reads: &[Span], writes: &[Span]) {
         self.lock().host_touch(name, reads, writes);
     }
 
-    /// Reads memory without a check: for running work, whose launch declared the access, and after
-    /// [`Simulated::host_touch`]. Freed memory can still be read.
+    /// Reads also freed memory, and checks for no race. For running work, and after [`Simulated::host_touch`].
     pub fn load(&self, ptr: u64, len: u64) -> Result<Vec<u8>> {
         if len == 0 {
             return Ok(Vec::new());
@@ -134,8 +130,7 @@ impl Simulated {
         self.make(COPY, |state| state.memory.load(span).ok_or(codes::ILLEGAL_ADDRESS))
     }
 
-    /// Writes memory without a check: for running work, whose launch declared the access, and after
-    /// [`Simulated::host_touch`]. Freed memory can still be written.
+    /// Writes also freed memory, and checks for no race. For running work, and after [`Simulated::host_touch`].
     pub fn store(&self, ptr: u64, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());

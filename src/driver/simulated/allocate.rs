@@ -1,8 +1,8 @@
 //! Allocations and frees.
 //!
-//! Each stream has a pool. The pool hands a freed block out again at once, as caching allocators do. New work on the
+//! Each stream has a pool, which hands a freed block out again at once, as caching allocators do. New work on the
 //! pool's stream follows the stream's earlier work. Earlier work on another stream that uses the block races with the
-//! new work, unless something orders the new work after the earlier work.
+//! new work, unless something orders the two.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,9 +27,8 @@ const FREE: &str = "cuMemFree";
 const FREE_ON: &str = "cuMemFreeAsync";
 
 impl MachineState {
-    /// Returns the stream from whose pool the allocation at `start` comes; `None` if it comes from no pool. If no live
-    /// allocation starts at `start`, returns an error, and reports an invalid free unless the allocation was lost with
-    /// its context.
+    /// The stream of the allocation's pool, if any. If no live allocation starts at `start`, fails, and reports an
+    /// invalid free unless the allocation was lost with its context.
     fn freeable(&mut self, start: u64, place: Arc<str>) -> DriverResult<Option<StreamId>> {
         if self.memory.is_gone(start) {
             return Err(codes::CONTEXT_IS_DESTROYED);
@@ -61,11 +60,10 @@ impl MachineState {
         self.mark_freed(start, &who, &clock, Some(stream));
     }
 
-    /// Frees an allocation in the order of a stream.
     pub(super) fn free_in_order(&mut self, start: u64, stream: StreamId) -> DriverResult<()> {
         let place = Arc::clone(&self.streams.get(stream).name);
         self.freeable(start, place)?;
-        // A block of another process stays open until this process has closed it as often as it has opened it.
+        // Another process's block stays open until this process has closed it as often as it has opened it.
         if self.memory.close(start) == Some(false) {
             return Ok(());
         }
@@ -75,8 +73,7 @@ impl MachineState {
         Ok(())
     }
 
-    /// Takes memory from a stream's pool: a freed block of the same length if there is one, else a new block. 0 bytes
-    /// give the pointer 0.
+    /// Takes a freed block of the same length if the pool has one, else a new block. 0 bytes give the pointer 0.
     pub(super) fn take_from_pool(
         &mut self,
         pool: StreamId,
@@ -96,7 +93,7 @@ impl MachineState {
         self.memory.add(nbytes, pointer, label, Some(pool)).ok_or(codes::OUT_OF_MEMORY)
     }
 
-    /// Takes memory in a context, outside any pool. 0 bytes give the pointer 0.
+    /// Takes memory outside any pool. 0 bytes give the pointer 0.
     pub(super) fn allocate(
         &mut self,
         context: Context,
@@ -122,8 +119,7 @@ impl MachineState {
         self.memory.add(nbytes, pointer, label, None).ok_or(codes::OUT_OF_MEMORY)
     }
 
-    /// Marks the block at `start` as freed by `who`, and reports the accesses that race with the free. A block from a
-    /// pool goes to the pool of the stream `pool`.
+    /// Reports the accesses that race with the free. A block from a pool goes to the pool of the stream `pool`.
     fn mark_freed(&mut self, start: u64, who: &Arc<Actor>, clock: &Clock, pool: Option<StreamId>) {
         let Some(block) = self.memory.at(start) else { return };
         let access = Access::new(who, block.whole());
@@ -141,14 +137,13 @@ impl MachineState {
 }
 
 impl Simulated {
-    /// Allocates `nbytes` on a device, aligned to 256 and filled with [`FRESH`](super::FRESH). 0 bytes give the
-    /// pointer 0. The memory belongs to the device's primary context; managed memory belongs to none.
+    /// Aligned to 256 bytes and filled with [`FRESH`](super::FRESH). 0 bytes give the pointer 0. Managed memory belongs
+    /// to no context.
     pub fn alloc(&self, ordinal: i32, nbytes: u64, kind: MemoryKind, label: &str) -> Result<u64> {
         let context = self.make(ALLOCATE, |state| state.contexts.primary(ordinal))?;
         self.alloc_in(context, nbytes, kind, label)
     }
 
-    /// Allocates in the context `context`, as [`alloc`](Self::alloc) does in the primary one.
     pub fn alloc_in(
         &self,
         context: Context,
@@ -159,8 +154,7 @@ impl Simulated {
         self.make(ALLOCATE, |state| state.allocate(context, nbytes, kind, label))
     }
 
-    /// Allocates device memory from the pool of `stream`. A freed block of the same length is handed out again at
-    /// once, even if earlier work that uses the block has not run yet.
+    /// A freed block of the same length is handed out again at once, even if earlier work that uses it has not run.
     pub fn alloc_from_pool(&self, stream: Stream, nbytes: u64, label: &str) -> Result<u64> {
         self.make(ALLOCATE, |state| {
             let pool = state.stream(stream)?;
@@ -168,24 +162,19 @@ impl Simulated {
         })
     }
 
-    /// The number of bytes that are allocated and not freed, on all devices. A stream-ordered free counts as soon as it
-    /// is called.
+    /// Counts a stream-ordered free as soon as it is called.
     pub fn bytes_in_use(&self) -> u64 {
         self.lock().memory.in_use()
     }
 
-    /// The device of the allocation that contains an address. No driver call.
     pub fn device_of(&self, ptr: u64) -> Option<i32> {
         self.lock().memory.pointer(ptr).map(|pointer| pointer.ordinal)
     }
 
-    /// Frees an allocation. With a stream, the free is in the order of the stream, and fails if a capture forbids it.
-    /// With `None`, memory from a pool is freed in the order of the pool's stream, and other memory at once, from the
-    /// host. Captures forbid neither, and record neither. Memory from a pool goes to the pool of the stream in whose
-    /// order the memory is freed.
-    ///
-    /// If no live allocation starts at `ptr`, returns an error, and reports an invalid free unless the allocation was
-    /// lost with its context. For the pointer 0 nothing happens.
+    /// Frees in the order of the stream `on`. Without a stream, frees memory from a pool in the order of the pool's
+    /// stream, and other memory at once. Memory from a pool goes to the pool of the stream in whose order it is freed.
+    /// The pointer 0 does nothing. If no live allocation starts at `ptr`, fails, and reports an invalid free unless the
+    /// allocation was lost with its context.
     pub fn free(&self, ptr: u64, on: Option<Stream>) -> Result<()> {
         if ptr == 0 {
             return Ok(());

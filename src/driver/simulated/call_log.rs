@@ -9,22 +9,20 @@ use super::{MachineState, Simulated};
 use crate::error::Result;
 use crate::stream::Thread;
 
-/// How many calls the log keeps, so that it does not grow in a long program.
+/// The log keeps the last calls up to this number, so that it does not grow in a long program.
 pub const LOGGED: usize = 1 << 16;
 
-/// The log of calls, and the injected faults that have not happened yet.
 #[derive(Debug, Default)]
 pub(super) struct CallLog {
     log: VecDeque<CallRecord>,
     pub(super) faults: Faults,
 }
 
-/// The result of a call, or CUDA's error code. The caller adds the call's name.
+/// The error is CUDA's code. The caller adds the call's name.
 pub(super) type DriverResult<T> = Result<T, u32>;
 
 impl Simulated {
-    /// Runs `body` as the driver call named `call`. Errors and reports show that name. The call is not logged, and no
-    /// injected fault applies to it: [`Self::called`] adds the log and the faults.
+    /// Errors and reports show `call`. [`Self::called`] adds the log and the injected faults.
     pub(super) fn make<T>(
         &self,
         call: &'static str,
@@ -35,8 +33,8 @@ impl Simulated {
         body(&mut state).map_err(|code| codes::failed(call, code))
     }
 
-    /// Logs the call and runs `body`. If an injected fault is due, `body` does not run: the result is the fault's error
-    /// code, or `None` for a fault that suppresses the call.
+    /// Logs the call and runs `body`. If a fault is due, `body` does not run: the result is the fault's error code, or
+    /// `None` for a fault that suppresses the call.
     pub(super) fn called<T>(
         &self,
         call: Call,
@@ -63,7 +61,7 @@ impl Simulated {
         })
     }
 
-    /// Makes a call whose result the caller needs. If a fault suppresses the call, the call fails.
+    /// For a call whose result the caller needs. If a fault suppresses the call, the call fails.
     pub(super) fn ask<T>(
         &self,
         call: Call,
@@ -74,7 +72,7 @@ impl Simulated {
             .ok_or_else(|| codes::failed(call.name(), codes::UNKNOWN))
     }
 
-    /// Makes a call without a result. If a fault suppresses the call, the call succeeds.
+    /// For a call without a result. If a fault suppresses the call, the call succeeds.
     pub(super) fn act(
         &self,
         call: Call,
@@ -84,12 +82,10 @@ impl Simulated {
         self.called(call, arguments, body).map(drop)
     }
 
-    /// The logged calls of all threads, oldest first; at most [`LOGGED`].
     pub fn calls(&self) -> Vec<CallRecord> {
         self.lock().calls.log.iter().copied().collect()
     }
 
-    /// Empties the log.
     pub fn clear_calls(&self) {
         self.lock().calls.log.clear();
     }

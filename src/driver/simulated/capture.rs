@@ -2,8 +2,7 @@
 //!
 //! Work launched on a stream under capture is recorded, not queued. A record on that stream and a wait on another
 //! stream fork the capture to the other stream. Each fork must be joined again by the stream that the capture began on.
-//! Inside a capture a stream has a clock over the capture's own lanes. A launch of the graph orders those lanes after
-//! the stream of the launch, and later work on that stream after the lanes.
+//! Inside a capture a stream has a clock over the capture's own lanes.
 //!
 //! A call that is not allowed during a capture returns CUDA's error and spoils the capture, so that ending the capture
 //! fails as well. Some calls are allowed in no capture mode:
@@ -14,9 +13,8 @@
 //! - For an event of the capture: a host wait, a query.
 //! - A host wait for all contexts.
 //!
-//! Other host waits and event queries are not allowed either, unless the capture's or the thread's mode allows them.
-//! `cuModuleUnload` is always allowed. An external wait (`CU_EVENT_WAIT_EXTERNAL`) becomes a node of the graph. Not
-//! modelled: graph launches inside a capture (refused), external records, memory nodes.
+//! Other host waits and event queries depend on the capture's and the thread's mode. `cuModuleUnload` is always
+//! allowed. Not modelled: graph launches inside a capture (refused), external records, memory nodes.
 
 use std::collections::HashMap;
 
@@ -31,7 +29,7 @@ use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
 /// Which threads' unsafe calls spoil a capture, as in `CUstreamCaptureMode`. A thread has a mode, too, and the milder
-/// one counts.
+/// of the two counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CaptureMode {
     /// Calls of any thread.
@@ -49,13 +47,11 @@ pub(super) struct Capture {
     pub(super) origin: StreamId,
     pub(super) thread: Thread,
     pub(super) spoiled: bool,
-    /// The number of steps on each lane so far.
     pub(super) times: Vec<u64>,
     pub(super) nodes: Vec<Node>,
 }
 
 impl Capture {
-    /// Advances a lane by one step, and returns the step's number.
     fn step(&mut self, lane: Lane) -> u64 {
         let time = &mut self.times[lane.index()];
         *time = time.saturating_add(1);
@@ -67,7 +63,6 @@ impl Capture {
     }
 }
 
-/// The open captures, the number of captures begun so far, and each thread's capture mode.
 #[derive(Debug, Default)]
 pub(super) struct Captures {
     pub(super) begun: usize,
@@ -86,39 +81,35 @@ impl MachineState {
         }
     }
 
-    /// Spoils the capture that contains the stream, if any.
     pub(super) fn spoil_capture_of(&mut self, stream: StreamId) {
         if let Some(capture) = self.capture_of(stream) {
             self.spoil(capture);
         }
     }
 
-    /// For a call that is not allowed during a capture: if `stream` is being captured, spoils the capture and returns
-    /// an error.
+    /// If `stream` is captured, spoils the capture and fails.
     pub(super) fn refuse_capturing(&mut self, stream: StreamId) -> DriverResult<()> {
         let Some(capture) = self.capture_of(stream) else { return Ok(()) };
         self.spoil(capture);
         Err(codes::STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// Returns the id of `stream`. If the stream is being captured, spoils the capture and returns an error, as
-    /// `cuStreamGetFlags` and `cuStreamGetId` do in every capture mode. `cuStreamGetCtx` and `cuStreamIsCapturing` do
-    /// not (H200, driver 580, 2026-11).
+    /// If `stream` is captured, spoils the capture and fails, as `cuStreamGetFlags` and `cuStreamGetId` do in every
+    /// capture mode. `cuStreamGetCtx` and `cuStreamIsCapturing` do not (H200, driver 580, 2026-11).
     pub(super) fn not_capturing(&mut self, stream: Stream) -> DriverResult<StreamId> {
         let id = self.native(stream)?;
         self.refuse_capturing(id)?;
         Ok(id)
     }
 
-    /// For a host wait for all contexts: if any stream is being captured, in any mode, spoils all captures and returns
-    /// an error.
+    /// For a host wait for all contexts: if there is a capture, in any mode, spoils all captures and fails.
     pub(super) fn refuse_captures(&mut self) -> DriverResult<()> {
         self.captures.open.values_mut().for_each(|capture| capture.spoiled = true);
         if self.captures.open.is_empty() { Ok(()) } else { Err(codes::STREAM_CAPTURE_UNSUPPORTED) }
     }
 
-    /// For a call that is unsafe during a capture: spoils each open capture that this thread's calls may spoil, and
-    /// returns an error if there is one. The capture's mode and the thread's mode decide which.
+    /// For a call that is unsafe during a capture: spoils each open capture whose mode, with this thread's, forbids the
+    /// call, and fails if there is one.
     pub(super) fn refuse_unsafe(&mut self) -> DriverResult<()> {
         let here = Thread::current();
         let mine = self.captures.modes.get(&here).copied().unwrap_or_default();
@@ -137,8 +128,7 @@ impl MachineState {
         if refused { Err(codes::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// If `stream` is a legacy default stream and a blocking stream of its context is being captured: the capture. CUDA
-    /// would have to order work on `stream` with the captured work.
+    /// For a legacy default stream, the capture of a blocking stream of its context: CUDA would have to order the two.
     fn implicit(&self, stream: StreamId) -> Option<CaptureId> {
         let stream = self.streams.get(stream);
         if stream.ordering != LegacyOrdering::Legacy {
@@ -147,15 +137,13 @@ impl MachineState {
         self.blocking(stream.context).iter().find_map(|id| self.capture_of(*id))
     }
 
-    /// If `stream` is a legacy default stream and a blocking stream of its context is being captured, spoils that
-    /// capture and returns an error.
+    /// For a legacy default stream, spoils the capture of a blocking stream of its context, and fails if there is one.
     pub(super) fn refuse_implicit(&mut self, stream: StreamId) -> DriverResult<()> {
         let Some(capture) = self.implicit(stream) else { return Ok(()) };
         self.spoil(capture);
         Err(codes::STREAM_CAPTURE_IMPLICIT)
     }
 
-    /// The open capture with this number, unless it is spoiled.
     fn healthy(&mut self, capture: CaptureId) -> DriverResult<&mut Capture> {
         match self.captures.open.get_mut(&capture) {
             Some(capture) if !capture.spoiled => Ok(capture),
@@ -164,8 +152,7 @@ impl MachineState {
         }
     }
 
-    /// Where the stream is inside its capture, as the capture and a clock over the capture's lanes; `None` if the
-    /// stream is not captured. Fails if the capture is spoiled.
+    /// A clock over the capture's lanes; `None` outside a capture. Fails if the capture is spoiled.
     pub(super) fn captured_point(
         &mut self,
         stream: StreamId,
@@ -176,7 +163,6 @@ impl MachineState {
         Ok(Some(point))
     }
 
-    /// Records an operation that was launched on a stream under capture as a node of the graph.
     pub(super) fn capture(&mut self, stream: StreamId, operation: Operation) -> DriverResult<()> {
         let Some((id, mut clock)) = self.captured_point(stream)? else { return Ok(()) };
         let Some(lane) = self.streams.get(stream).member.as_ref().map(|member| member.lane) else {
@@ -194,9 +180,8 @@ impl MachineState {
         self.streams.get_mut(stream).member = Some(member);
     }
 
-    /// Makes a stream wait for an event that was recorded in the capture `event`. A stream outside every capture joins
-    /// the capture. A stream of the capture waits inside it. Fails for a legacy default stream, for a stream of another
-    /// capture, and if the capture is spoiled or has ended.
+    /// Makes a stream wait for an event of the capture `event`. A stream outside every capture joins the capture by the
+    /// wait. Fails for a legacy default stream and for a stream of another capture.
     pub(super) fn join_capture(
         &mut self,
         stream: StreamId,
@@ -220,7 +205,7 @@ impl MachineState {
             return Err(codes::STREAM_CAPTURE_MERGE);
         }
         let capture = self.healthy(event)?;
-        // Count the fork itself as the first step of its lane, so that it must be joined even if no work follows.
+        // The fork itself is the first step of its lane, so that it must be joined even if no work follows.
         let fork = Lane::numbered(capture.times.len());
         if !waits_inside {
             capture.times.push(1);
@@ -234,14 +219,13 @@ impl MachineState {
         Ok(())
     }
 
-    /// For a wait inside a capture for work outside it: spoils the capture, and returns the error code.
+    /// For a wait inside a capture for work outside it: spoils the capture. Returns the error code.
     pub(super) fn isolate(&mut self, stream: StreamId) -> u32 {
         self.spoil_capture_of(stream);
         codes::STREAM_CAPTURE_ISOLATION
     }
 
-    /// For a query of an event, or a host wait for it, if the event was recorded in `capture`: spoils the capture if it
-    /// is open, and returns the error code.
+    /// For a query of an event of `capture`, or a host wait for it: spoils the capture. Returns the error code.
     pub(super) fn captured_event(&mut self, capture: CaptureId) -> u32 {
         self.spoil(capture);
         codes::CAPTURED_EVENT
@@ -249,8 +233,7 @@ impl MachineState {
 }
 
 impl Simulated {
-    /// `cuStreamIsCapturing`. Never spoils a capture. Fails for the legacy default stream while a blocking stream of
-    /// its context is captured.
+    /// Fails for the legacy default stream while a blocking stream of its context is captured. Never spoils a capture.
     pub fn is_capturing(&self, stream: Stream) -> Result<bool> {
         self.ask(Call::StreamIsCapturing, CallArguments::stream(stream), |state| {
             let id = state.native(stream)?;
@@ -261,8 +244,7 @@ impl Simulated {
         })
     }
 
-    /// `cuStreamGetCaptureInfo`: the number of the capture that contains the stream. No two captures have the same
-    /// number. Fails if no capture contains the stream.
+    /// No two captures have the same number. Fails if no capture contains the stream.
     pub fn capture_number(&self, stream: Stream) -> Result<u64> {
         self.ask(Call::StreamGetCaptureInfo, CallArguments::stream(stream), |state| {
             let id = state.native(stream)?;
@@ -271,13 +253,12 @@ impl Simulated {
         })
     }
 
-    /// `cuThreadExchangeStreamCaptureMode`: sets the calling thread's capture mode, and returns the previous one.
+    /// `cuThreadExchangeStreamCaptureMode`: sets the calling thread's mode, and returns the previous one.
     pub fn exchange_capture_mode(&self, mode: CaptureMode) -> CaptureMode {
         self.lock().captures.modes.insert(Thread::current(), mode).unwrap_or_default()
     }
 
-    /// Runs `call` with the calling thread in relaxed mode, in which `refuse_unsafe` never fails, and restores the
-    /// thread's mode.
+    /// Runs `call` with the calling thread in relaxed mode, in which no call is unsafe.
     pub(super) fn relaxed<R>(&self, call: impl FnOnce() -> R) -> R {
         let before = self.exchange_capture_mode(CaptureMode::Relaxed);
         let answer = call();

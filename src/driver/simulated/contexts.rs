@@ -1,7 +1,6 @@
 //! Devices, their contexts, and each thread's stack of current contexts.
 //!
-//! A thread that has set no context uses the primary context of device 0, if there is a device, as after
-//! `cudaSetDevice(0)`.
+//! A thread that has set no context uses the primary context of device 0, as after `cudaSetDevice(0)`.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -14,18 +13,16 @@ use crate::driver::{Context, Event};
 use crate::error::Result;
 use crate::stream::Thread;
 
-/// The address of the first context. Contexts look like pointers, and have the same addresses in every run.
+/// Contexts look like pointers, and have the same addresses in every run.
 const FIRST: usize = 0x4000_0000;
 const STEP: usize = 0x100;
 
 const SET_DEVICE: &str = "cudaSetDevice";
 
-/// All contexts, and each thread's stack. Each device's first context is its primary one.
+/// Each device's first context is its primary one.
 #[derive(Debug)]
 pub(super) struct Contexts {
-    /// The device of each context.
     ordinals: Vec<i32>,
-    /// How often each context was reset. The context's number contains this.
     resets: Vec<u64>,
     devices: usize,
     /// The devices for which `cuDevicePrimaryCtxRetain` has succeeded since their last reset.
@@ -53,7 +50,6 @@ impl Contexts {
         self.devices
     }
 
-    /// The primary context of a device.
     pub(super) fn primary(&self, ordinal: i32) -> DriverResult<Context> {
         usize::try_from(ordinal)
             .ok()
@@ -62,12 +58,10 @@ impl Contexts {
             .ok_or(codes::INVALID_DEVICE)
     }
 
-    /// All contexts.
     pub(super) fn all(&self) -> impl Iterator<Item = Context> + use<> {
         (0..self.ordinals.len()).filter_map(numbered)
     }
 
-    /// The device of a context.
     pub(super) fn ordinal(&self, context: Context) -> DriverResult<i32> {
         index(context)
             .and_then(|index| self.ordinals.get(index))
@@ -75,14 +69,13 @@ impl Contexts {
             .ok_or(codes::INVALID_CONTEXT)
     }
 
-    /// The number of a context, as `cuCtxGetId` returns it. After a reset the context has another number.
+    /// The number that `cuCtxGetId` returns. A reset changes it.
     pub(super) fn life(&self, context: Context) -> DriverResult<u64> {
         self.ordinal(context)?;
         let resets = index(context).and_then(|index| self.resets.get(index)).copied();
         Ok((context.0.get() as u64) << 16 | resets.unwrap_or(0))
     }
 
-    /// Whether `cuDevicePrimaryCtxRetain` has succeeded for the device since its last reset.
     pub(super) fn is_retained(&self, ordinal: i32) -> bool {
         self.retained.contains(&ordinal)
     }
@@ -91,8 +84,7 @@ impl Contexts {
         self.retained.push(ordinal);
     }
 
-    /// A context's name in reports: `device 0` for a primary context, `device 0, context#2` for another one. The number
-    /// counts the other contexts of all devices from 1.
+    /// `device 0` for a primary context, `device 0, context#2` for another one.
     pub(super) fn describe(&self, context: Context) -> String {
         match index(context).and_then(|index| Some((index, *self.ordinals.get(index)?))) {
             Some((index, ordinal)) if index < self.devices => format!("device {ordinal}"),
@@ -108,12 +100,10 @@ impl Contexts {
         self.stacks.entry(Thread::current()).or_insert_with(|| first.into_iter().collect())
     }
 
-    /// The calling thread's context.
     pub(super) fn current(&mut self) -> Option<Context> {
         self.stack().last().copied()
     }
 
-    /// The calling thread's context, for a call that needs one.
     pub(super) fn needed(&mut self) -> DriverResult<Context> {
         self.current().ok_or(codes::INVALID_CONTEXT)
     }
@@ -144,8 +134,7 @@ impl Contexts {
 }
 
 impl MachineState {
-    /// If the context of `event` was reset since the event was made, reports that and returns an error. A real driver
-    /// would crash.
+    /// If the context of `event` was reset since the event was made, reports that and fails. A real driver would crash.
     pub(super) fn refuse_dead(&mut self, event: Event) -> DriverResult<()> {
         if self.contexts.life(event.context)? == event.life {
             return Ok(());
@@ -158,7 +147,6 @@ impl MachineState {
 }
 
 impl Simulated {
-    /// `cudaSetDevice`: makes the device's primary context the calling thread's.
     pub fn set_device(&self, ordinal: i32) -> Result<()> {
         self.make(SET_DEVICE, |state| {
             let context = state.contexts.primary(ordinal)?;
@@ -167,16 +155,14 @@ impl Simulated {
         })
     }
 
-    /// `cudaGetDevice`: the device of the calling thread's context.
     pub fn device(&self) -> Option<i32> {
         let mut state = self.lock();
         let context = state.contexts.current()?;
         state.contexts.ordinal(context).ok()
     }
 
-    /// `cuDevicePrimaryCtxReset`: runs all queued work of all devices, then destroys the streams, events and memory of
-    /// the device's primary context. Captures that contain a stream of the context end. The next primary context has
-    /// the same address.
+    /// Runs all queued work of all devices, then destroys the streams, events and memory of the device's primary
+    /// context. Captures that contain a stream of the context end. The next primary context has the same address.
     pub fn reset_device(&self, ordinal: i32) -> Result<()> {
         self.run_all()?;
         let reset = "cuDevicePrimaryCtxReset";
@@ -194,8 +180,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Pushes a device's primary context, runs `call`, and pops the context. The push and the pop are not logged, and
-    /// no injected fault applies to them.
+    /// The push and the pop of the context are not logged, and no injected fault applies to them.
     pub fn on_device<R>(&self, ordinal: i32, call: impl FnOnce() -> Result<R>) -> Result<R> {
         self.make(SET_DEVICE, |state| {
             let context = state.contexts.primary(ordinal)?;
@@ -206,13 +191,12 @@ impl Simulated {
         result
     }
 
-    /// `cuCtxSetCurrent(NULL)`: pops the calling thread's context. The next context on the thread's stack, if there is
-    /// one, is current then.
+    /// `cuCtxSetCurrent(NULL)`: the next context on the thread's stack becomes current.
     pub fn unset_device(&self) {
         self.lock().contexts.replace(None);
     }
 
-    /// `cuCtxCreate`, without making the context current: another context on a device.
+    /// The new context does not become current.
     pub fn create_context(&self, ordinal: i32) -> Result<Context> {
         self.make("cuCtxCreate", |state| state.contexts.create(ordinal))
     }

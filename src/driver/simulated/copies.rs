@@ -1,8 +1,7 @@
-//! Copies as queued work with declared accesses. A test can make them fail, or suppress them.
+//! Copies as queued work with declared accesses.
 //!
-//! Stream-ordered allocations and frees are refused while their stream is captured, since memory nodes are not
-//! modelled. A peer copy must name contexts of the devices that hold its memory. A copy into host memory declares no
-//! write, and a copy from pageable host memory declares no read. There, only the values show a missing wait.
+//! A copy into host memory declares no write, and a copy from pageable host memory declares no read. There, only the
+//! values show a missing wait.
 
 use std::sync::Arc;
 
@@ -30,8 +29,7 @@ const fn call_of(call: CopyCall) -> Call {
     }
 }
 
-/// The byte ranges of rows of `width` bytes, at the offsets `rows` from `start`. A row that begins where the row before
-/// it ends is merged with it.
+/// The byte ranges of rows. A row that begins where the row before it ends is merged with it.
 fn runs(start: u64, width: u64, rows: impl Iterator<Item = u64>) -> Arc<[Span]> {
     let mut spans: Vec<Span> = Vec::new();
     for row in rows {
@@ -59,7 +57,7 @@ fn operation(call: Call, transfer: &Transfer<'_>, is_pageable: bool) -> Operatio
     };
     let action = move |cuda: &Simulated| {
         for (from, to) in block.offsets() {
-            // Skip bytes outside the allocation: they were reported when the copy was queued.
+            // Bytes outside the allocation were reported when the copy was queued.
             let Ok(bytes) = cuda.load(source.saturating_add(from), block.width) else { continue };
             let at = target.saturating_add(to);
             if let Some(memory) = &host {
@@ -86,14 +84,13 @@ fn from_host(
         (usize::try_from(source.saturating_sub(memory.address())), usize::try_from(block.width));
     let bytes = at.ok().zip(length.ok()).and_then(|(at, length)| memory.read(at, length));
     let action: Arc<Action> = Arc::new(move |cuda: &Simulated| {
-        // Ignore a target outside the allocation: it was reported when the copy was queued.
+        // A target outside the allocation was reported when the copy was queued.
         let _ = bytes.as_ref().map(|bytes| cuda.store(target, bytes));
     });
     Operation { name: call.name().into(), reads: [].into(), writes, work: Work::Run(action) }
 }
 
 impl MachineState {
-    /// Fails for a peer copy whose contexts do not match the devices that hold its memory.
     fn check_peers(&mut self, transfer: &Transfer<'_>) -> DriverResult<()> {
         let CopyRoute::Peer { from, to } = transfer.route else { return Ok(()) };
         let mut is_there = |address: u64, context: Context| -> DriverResult<bool> {
@@ -154,7 +151,7 @@ impl Copies for Simulated {
 
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
         let (call, stream) = (call_of(transfer.call()), stream.named_here());
-        // Pinned host memory is known to the driver, and is read when the copy runs. Pageable memory is read now.
+        // The driver knows pinned host memory, which is read when the copy runs. Pageable memory is read now.
         let is_pageable = self.lock().memory.pointer(transfer.source).is_none();
         let operation = operation(call, &transfer, is_pageable);
         self.act(call, CallArguments::stream(stream), |state| {

@@ -5,17 +5,15 @@ use crate::stream::{Stream, Thread};
 
 macro_rules! calls {
     ($($name:ident = $entry:literal, $result:ident;)+) => {
-        /// An entry point of the driver whose calls by the bridge are logged and can be made to fail.
+        /// An entry point of the driver. The bridge's calls of it are logged and can be made to fail.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Call {
             $(#[doc = concat!("`", $entry, "`.")] $name,)+
         }
 
         impl Call {
-            /// All entry points.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// The entry point's name, such as `cuEventRecord`.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $entry,)+ }
             }
@@ -78,25 +76,21 @@ calls! {
     MemPoolImportPointer = "cuMemPoolImportPointer", value;
 }
 
-/// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The call took effect. A host wait is logged before it blocks.
     Done,
-    /// The call reported success and did nothing, as [`Simulated::suppress`](super::Simulated::suppress) asked.
+    /// The call reported success and did nothing.
     Suppressed,
-    /// The call failed with this CUDA error code.
+    /// CUDA's error code.
     Failed(u32),
 }
 
-/// A call's arguments, as far as they are logged.
+/// `None` for an argument that is not logged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CallArguments {
-    /// The stream, if it is logged.
     pub stream: Option<Stream>,
-    /// The event, if it is logged.
     pub event: Option<Event>,
-    /// The context, if it is logged.
     pub context: Option<Context>,
 }
 
@@ -118,15 +112,10 @@ impl CallArguments {
     }
 }
 
-/// One logged driver call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallRecord {
-    /// The entry point.
     pub call: Call,
-    /// The call's arguments.
     pub arguments: CallArguments,
-    /// The thread that called.
     pub thread: Thread,
-    /// How the call ended.
     pub outcome: Outcome,
 }

@@ -2,8 +2,7 @@
 //!
 //! A wait binds to the record that is latest when the wait is queued, so the event may be recorded again at once. Only
 //! an external wait inside a capture binds later: at each launch of the graph. Outside a capture, a wait for an event
-//! that was never recorded does nothing. Inside a capture, an ordinary wait for it spoils the capture. Recording an
-//! event on a stream of another context is an error, as with the real driver.
+//! that was never recorded does nothing.
 
 use super::call_log::DriverResult;
 use super::clock::Clock;
@@ -17,15 +16,14 @@ use crate::driver::{Context, Event};
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// The handle of the first event. Handles look like pointers, and are the same in every run.
+/// Handles look like pointers, and are the same in every run.
 const FIRST: usize = 0x6000_0000;
 const STEP: usize = 0x10;
 
-/// The point that an event marks: the point of this process's last record.
+/// The point of this process's last record of an event.
 #[derive(Debug, Clone)]
 pub(super) enum EventPoint {
     Never,
-    /// A point of a stream outside a capture.
     Point(Clock),
     /// A point of a stream under capture. It is ordered only with work of the same capture.
     Captured(CaptureId, Clock),
@@ -35,14 +33,12 @@ pub(super) enum EventPoint {
 struct EventState {
     event: Event,
     recorded: EventPoint,
-    /// The event's slot, if other processes share it.
     slot: Option<SharedEvent>,
     /// The number in `slot` of this process's last record outside a capture; 0 if there is none.
     mine: u64,
     is_destroyed: bool,
 }
 
-/// All events, with lists of the spare ones and the destroyed ones.
 #[derive(Debug, Default)]
 pub(super) struct EventTable {
     all: Vec<EventState>,
@@ -57,8 +53,7 @@ impl EventTable {
         self.add(context, life, None)
     }
 
-    /// Makes an event that other processes share. Reuses the handle of a destroyed event, if there is one, as the
-    /// driver does.
+    /// Reuses the handle of a destroyed event, if there is one, as the driver does.
     pub(super) fn create_shared(
         &mut self,
         context: Context,
@@ -94,8 +89,8 @@ impl EventTable {
         Ok(())
     }
 
-    /// The shared events, and the destroyed ones that other processes may still wait for: each with the number of this
-    /// process's last record and the point that it marks.
+    /// The shared events, and the destroyed ones that other processes may still wait for: each with its last record
+    /// here.
     pub(super) fn shared(&self) -> impl Iterator<Item = (&SharedEvent, u64, &EventPoint)> {
         let all = self.all.iter();
         all.filter_map(|event| Some((event.slot.as_ref()?, event.mine, &event.recorded)))
@@ -124,7 +119,6 @@ impl EventTable {
         self.all.len()
     }
 
-    /// The points that events mark, without those inside captures.
     pub(super) fn points(&mut self) -> impl Iterator<Item = &mut Clock> {
         self.all.iter_mut().filter_map(|event| match &mut event.recorded {
             EventPoint::Point(clock) => Some(clock),
@@ -139,7 +133,7 @@ impl EventTable {
 }
 
 impl MachineState {
-    /// Takes out a spare event that was made in the context since the context's last reset, if there is one.
+    /// A spare event that was made in the context since the context's last reset.
     pub(super) fn spared_event(&mut self, context: Context) -> DriverResult<Option<Event>> {
         let life = self.contexts.life(context)?;
         let fits = |spare: &Event| (spare.context, spare.life) == (context, life);
@@ -151,7 +145,7 @@ impl MachineState {
         self.events.spare.push(event);
     }
 
-    /// The event; an error if it was destroyed, or its context was reset since it was made.
+    /// Fails if the event was destroyed, or its context was reset since the event was made.
     fn alive_event(&mut self, event: Event) -> DriverResult<&mut EventState> {
         let state = self.events.get_mut(event)?;
         if state.is_destroyed {
@@ -212,8 +206,7 @@ impl MachineState {
         }
     }
 
-    /// Inside a capture, adds a node to the graph. At each launch of the graph, the node waits for the point that the
-    /// event marks then. Outside a capture, makes an ordinary wait.
+    /// Inside a capture, adds a node to the graph. Outside, makes an ordinary wait.
     pub(super) fn wait_external(&mut self, stream: Stream, event: Event) -> DriverResult<()> {
         let id = self.native(stream)?;
         if self.capture_of(id).is_none() {
@@ -223,8 +216,7 @@ impl MachineState {
         self.capture(id, Operation::external(event))
     }
 
-    /// The point that `event` marks now, for an external wait in a graph that is launched now. The point is empty if
-    /// the last record was in a capture, or if there is no record.
+    /// The point of the last record. Empty if the record was in a capture, or if there is none.
     pub(super) fn latest(&mut self, event: Event) -> Clock {
         match self.events.get_mut(event).map(|event| &event.recorded) {
             Ok(EventPoint::Point(clock)) => clock.clone(),
@@ -232,8 +224,8 @@ impl MachineState {
         }
     }
 
-    /// For a query of an event, or a host wait for it: the point that the event marks, empty if it was never recorded.
-    /// Fails if the event is not alive, if a capture forbids the call, or if the last record was in a capture.
+    /// The point of the last record, for a query or a host wait; empty if there is no record. Fails if a capture
+    /// forbids the call, or if the last record was in a capture.
     fn point(&mut self, event: Event) -> DriverResult<Clock> {
         let recorded = self.alive_event(event)?.recorded.clone();
         self.refuse_unsafe()?;
@@ -249,16 +241,15 @@ impl MachineState {
         self.refuse_unsafe()?;
         self.refuse_implicit(id)?;
         self.refuse_capturing(id)?;
-        // A wait of the host queues nothing, so it does not make a blocking stream wait for the legacy stream (H100,
-        // driver 580, 2026-11).
+        // A host wait queues nothing, so it does not make a blocking stream wait for the legacy stream (H100, driver
+        // 580, 2026-11).
         if self.streams.get(id).ordering == LegacyOrdering::Legacy {
             self.advance(id);
         }
         Ok(self.streams.get(id).clock.clone())
     }
 
-    /// A clock after all work queued in the current context so far, on destroyed streams as well. Captured work is not
-    /// included.
+    /// A clock after all work queued in the current context, on destroyed streams as well, without captured work.
     pub(super) fn end_of_context(&mut self) -> DriverResult<Clock> {
         let context = self.contexts.needed()?;
         let mut end = Clock::default();
@@ -275,7 +266,6 @@ impl MachineState {
 }
 
 impl Simulated {
-    /// `cuEventCreate` in the calling thread's context, without timing.
     pub fn create_event(&self) -> Result<Event> {
         self.ask(Call::EventCreate, CallArguments::default(), |state| {
             let context = state.contexts.needed()?;
@@ -284,32 +274,29 @@ impl Simulated {
         })
     }
 
-    /// The event with this handle, for callers that keep only the handle, such as the Python session.
+    /// For callers that keep only the handle, such as the Python session.
     pub fn event(&self, handle: usize) -> Result<Event> {
         let nowhere = Event { handle, context: Context(std::num::NonZeroUsize::MIN), life: 0 };
         self.make("cuEventQuery", |state| Ok(state.events.get_mut(nowhere)?.event))
     }
 
-    /// `cuEventRecord`.
     pub fn record_on(&self, event: Event, stream: Stream) -> Result<()> {
         let arguments = CallArguments::stream_and_event(stream, event);
         self.act(Call::EventRecord, arguments, |state| state.record(event, stream))
     }
 
-    /// `cuStreamWaitEvent`.
     pub fn wait_on(&self, stream: Stream, event: Event) -> Result<()> {
         let arguments = CallArguments::stream_and_event(stream, event);
         self.act(Call::StreamWaitEvent, arguments, |state| state.wait(stream, event))
     }
 
-    /// `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`.
     pub fn wait_external_on(&self, stream: Stream, event: Event) -> Result<()> {
         let arguments = CallArguments::stream_and_event(stream, event);
         self.act(Call::StreamWaitEvent, arguments, |state| state.wait_external(stream, event))
     }
 
-    /// `cuEventQuery`: whether this process's last record of the event is reached, or there is none. Runs no queued
-    /// work. If the record is reached, the host is ordered after the record.
+    /// Whether this process's last record is reached, or there is none. Runs no queued work. If the record is reached,
+    /// the host is ordered after it.
     pub fn query_event(&self, event: Event) -> Result<bool> {
         self.ask(Call::EventQuery, CallArguments::event(event), |state| {
             let point = state.point(event)?;
@@ -321,30 +308,28 @@ impl Simulated {
         })
     }
 
-    /// `cuEventSynchronize`: the host waits for this process's last record of the event.
+    /// Waits for this process's last record of the event.
     pub fn synchronize_event(&self, event: Event) -> Result<()> {
         let arguments = CallArguments::event(event);
         self.synchronize(Call::EventSynchronize, arguments, |state| state.point(event)).map(drop)
     }
 
-    /// `cuStreamSynchronize`: the host waits for all work of the stream. For the legacy default stream this includes
-    /// all work of its context's blocking streams. For a blocking stream it includes the legacy stream's work that was
-    /// queued before the blocking stream's last action, and leaves out the legacy stream's later work.
+    /// On the legacy default stream the host also waits for its context's blocking streams. On a blocking stream the
+    /// host does not wait for work that was queued on the legacy stream after the blocking stream's last action.
     pub fn synchronize_stream(&self, stream: Stream) -> Result<()> {
         let arguments = CallArguments::stream(stream);
         let end = |state: &mut MachineState| state.end_of_stream(stream);
         self.synchronize(Call::StreamSynchronize, arguments, end).map(drop)
     }
 
-    /// `cuModuleUnload`: the host waits for all work queued in the current context. Captures go on, and the host does
-    /// not wait for captured work, as with the driver in relaxed mode (H100, driver 580, 2026-11).
+    /// Captures go on, and the host does not wait for captured work, as by `cuModuleUnload` in relaxed mode (H100,
+    /// driver 580, 2026-11).
     pub(super) fn synchronize_current(&self) -> Result<()> {
         self.synchronize(Call::ModuleUnload, CallArguments::default(), MachineState::end_of_context)
             .map(drop)
     }
 
-    /// The host waits for all work of all devices, like a program that calls `cuCtxSynchronize` in each context. While
-    /// a stream is captured, this fails and spoils the captures.
+    /// As by `cuCtxSynchronize` in each context: if a stream is captured, fails and spoils the captures.
     pub fn synchronize_all(&self) -> Result<()> {
         let contexts: Vec<Context> = self.lock().contexts.all().collect();
         for context in contexts {
@@ -356,8 +341,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Makes the call `call`, in which the host waits for the point that `end` returns. Returns false if a fault
-    /// suppressed the wait.
+    /// The host waits for the point that `end` returns. Returns false if a fault suppressed the wait.
     pub(super) fn synchronize(
         &self,
         call: Call,

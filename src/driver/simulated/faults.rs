@@ -1,24 +1,16 @@
-//! Injected faults: driver calls that are made to fail.
-//!
-//! A call can be made to fail with a driver's code, or to report success and do nothing. The second kind lets a test
-//! prove that a wait is needed. Refused: an unknown entry point, a zeroth call, a failure with the success code, and
-//! a suppressed call whose result the caller needs.
+//! Injected faults: driver calls that are made to fail with a driver's code, or to report success and do nothing. The
+//! second kind lets a test prove that a wait is needed.
 
 use std::fmt;
 
 use super::Simulated;
 use super::entry_points::Call;
 
-/// Why a fault was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FaultError {
-    /// No [`Call`] has this name.
     UnknownCall(String),
-    /// Calls are counted from 1.
     ZerothCall,
-    /// 0 is `CUDA_SUCCESS`.
     SuccessCode,
-    /// The caller needs the call's result, so the call cannot be suppressed.
     ResultNeeded(Call),
 }
 
@@ -47,8 +39,7 @@ impl fmt::Display for FaultError {
     }
 }
 
-/// The entry point whose name has the longest substring in common with `name`, if this substring is more than half of
-/// the entry point's name.
+/// The entry point that shares the longest substring with `name`, if it is more than half of the entry point's name.
 fn near(name: &str) -> Option<Call> {
     let common = |call: &Call| {
         let parts = (0..name.len()).flat_map(|from| (from..=name.len()).map(move |to| from..to));
@@ -69,8 +60,7 @@ fn list(f: &mut fmt::Formatter<'_>, calls: impl Iterator<Item = Call>) -> fmt::R
 
 impl std::error::Error for FaultError {}
 
-/// A fault for a later call. With a `code` the call fails with it. Without one the call reports success and does
-/// nothing.
+/// With a `code` the call fails. Without, the call reports success and does nothing.
 #[derive(Debug)]
 pub(super) struct Fault {
     call: Call,
@@ -79,13 +69,12 @@ pub(super) struct Fault {
     pub(super) code: Option<u32>,
 }
 
-/// The faults that have not happened yet.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Counts this call for every fault of its entry point. Of the faults that are due, removes and returns the oldest;
-    /// the other due faults stay due for the next call.
+    /// Counts this call for every fault of its entry point. Takes out the oldest fault that is due; the others stay
+    /// due.
     pub(super) fn due(&mut self, call: Call) -> Option<Fault> {
         let mut due = None;
         for (at, fault) in self.0.iter_mut().enumerate() {
@@ -101,7 +90,6 @@ impl Faults {
 }
 
 impl Call {
-    /// The entry point with this name.
     pub fn named(name: &str) -> Result<Self, FaultError> {
         let mut all = Self::ALL.iter().copied();
         all.find(|call| call.name() == name).ok_or_else(|| FaultError::UnknownCall(name.to_owned()))
@@ -109,8 +97,8 @@ impl Call {
 }
 
 impl Simulated {
-    /// Makes the `nth` next logged call (from 1) of the entry point `call` fail with `code` and have no effect. A call
-    /// takes one fault: if several are due, the newer ones move to the next calls.
+    /// Makes the `nth` next logged call (from 1) fail with `code` and have no effect. A call takes one fault: if
+    /// several are due, the newer ones move to the next calls.
     pub fn fail(&self, call: &str, nth: u32, code: u32) -> Result<(), FaultError> {
         if code == 0 {
             return Err(FaultError::SuccessCode);
@@ -118,8 +106,7 @@ impl Simulated {
         self.add_fault(call, nth, Some(code))
     }
 
-    /// Makes the `nth` next logged call (from 1) of the entry point `call` report success and do nothing. A call takes
-    /// one fault: if several are due, the newer ones move to the next calls.
+    /// Like [`Self::fail`], but the call reports success and does nothing.
     pub fn suppress(&self, call: &str, nth: u32) -> Result<(), FaultError> {
         self.add_fault(call, nth, None)
     }
@@ -136,8 +123,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Removes the faults that suppress a call and have not happened, and describes the oldest of these faults. Faults
-    /// with a code stay.
+    /// Removes the faults that suppress a call and have not happened, and describes the oldest.
     pub(crate) fn take_unused(&self) -> Option<String> {
         let faults = &mut self.lock().calls.faults.0;
         let unused: Vec<Fault> = faults.extract_if(.., |fault| fault.code.is_none()).collect();
@@ -148,7 +134,7 @@ impl Simulated {
         })
     }
 
-    /// Removes the faults that have not happened, and returns their number.
+    /// Returns the number of faults that had not happened.
     pub fn clear_faults(&self) -> usize {
         std::mem::take(&mut self.lock().calls.faults.0).len()
     }

@@ -16,19 +16,15 @@ use crate::device::Context;
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
-/// A graph from a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Graph(usize);
 
-/// A graph that can be launched. Each launch follows the previous one.
 #[derive(Debug)]
 pub(super) struct Executable {
     nodes: Arc<[Node]>,
-    /// The number of steps on each of the capture's lanes.
     times: Vec<u64>,
     /// The schedule's lanes on which every launch queues the nodes, one for each of the capture's lanes.
     lanes: Vec<Lane>,
-    /// The end of the previous launch.
     end: Clock,
 }
 
@@ -85,7 +81,6 @@ impl MachineState {
         Ok(self.add_graph(done.nodes, done.times))
     }
 
-    /// Ends a capture. No stream belongs to it any more.
     fn leave_capture(&mut self, capture: CaptureId) -> Option<Capture> {
         let members: Vec<StreamId> =
             self.streams.ids().filter(|id| self.capture_of(*id) == Some(capture)).collect();
@@ -95,15 +90,14 @@ impl MachineState {
         self.captures.open.remove(&capture)
     }
 
-    /// Ends the captures that contain a stream of a context. The caller must release the lock before it drops the
-    /// result: dropping the recorded work may call the simulated device.
+    /// Ends the captures that contain a stream of the context. Release the lock before you drop the result: dropping
+    /// the recorded work may call the simulated device.
     pub(super) fn leave_captures_in(&mut self, context: Context) -> Vec<Capture> {
         let of_it = self.streams.ids().filter(|id| self.streams.get(*id).context == context);
         let captures: Vec<CaptureId> = of_it.filter_map(|id| self.capture_of(id)).collect();
         captures.into_iter().filter_map(|capture| self.leave_capture(capture)).collect()
     }
 
-    /// Keeps captured work as a graph. `times` has the number of steps on each lane of the capture.
     fn add_graph(&mut self, nodes: Vec<Node>, times: Vec<u64>) -> Graph {
         let lanes = times.iter().map(|_| self.schedule.add_lane()).collect();
         let graph = Graph(self.graphs.len());
@@ -111,7 +105,7 @@ impl MachineState {
         graph
     }
 
-    /// The nodes that wait for an event outside the graph, each with the point that its event marks at this launch.
+    /// The nodes that wait for an event outside the graph, each with the point that its event marks now.
     fn waited_for_outside(&mut self, nodes: &[Node]) -> Vec<(Lane, u64, Clock)> {
         let external = nodes.iter().filter_map(|node| match node.operation.work {
             Work::External(event) => Some((node.lane, node.time, event)),
@@ -171,18 +165,15 @@ impl MachineState {
 }
 
 impl Simulated {
-    /// `cuStreamBeginCapture`.
     pub fn begin_capture(&self, stream: Stream, mode: CaptureMode) -> Result<()> {
         self.make("cuStreamBeginCapture", |state| state.begin_capture(stream, mode))
     }
 
-    /// `cuStreamEndCapture` and `cuGraphInstantiate`: ends the capture and returns its graph. If the capture was
-    /// spoiled or a fork was not joined, this fails, and the capture ends. If `stream` is in a capture that began on
-    /// another stream, or the calling thread may not end the capture, this fails, and the capture is spoiled and goes
-    /// on.
+    /// `cuStreamEndCapture` and `cuGraphInstantiate`. If the capture was spoiled or a fork was not joined, fails, and
+    /// the capture ends. If `stream` is in a capture that began on another stream, or the calling thread may not end
+    /// the capture, fails, and the capture is spoiled and goes on.
     pub fn end_capture(&self, stream: Stream) -> Result<Graph> {
-        // Keep what the captured work holds, and drop it after the lock is released: the drop may call the simulated
-        // device.
+        // Drop what the captured work holds after the lock is released: the drop may call the simulated device.
         let mut kept = Vec::new();
         self.make("cuStreamEndCapture", |state| {
             state.end_capture(stream).map_err(|(code, nodes)| {
@@ -192,13 +183,12 @@ impl Simulated {
         })
     }
 
-    /// `cuGraphLaunch`: queues the captured work, after the stream's earlier work and the graph's previous launch.
     pub fn launch_graph(&self, graph: Graph, stream: Stream) -> Result<()> {
         self.make("cuGraphLaunch", |state| state.launch_graph(graph, stream))
     }
 
-    /// Ends every capture, and empties every graph, so that captures and graphs keep no objects alive. Work that a
-    /// launch has queued stays queued. Later launches of these graphs queue no work.
+    /// Ends every capture, and empties every graph, so that captures and graphs keep no objects alive. Queued work
+    /// stays queued. Later launches of these graphs queue no work.
     pub fn forget_graphs(&self) {
         let mut state = self.lock();
         let open = std::mem::take(&mut state.captures.open);

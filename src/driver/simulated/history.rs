@@ -1,11 +1,9 @@
-//! Finds races: keeps the accesses to a block of memory that a later access could still race with, and compares each
-//! new access with them.
+//! Finds races: compares each new access to a block of memory with the earlier accesses that it could race with.
 //!
 //! An access to a byte is forgotten in two cases, in which no racing operation can be missed:
-//! - The host is ordered after the access. Every launch follows all that the host did before, so later work is ordered
-//!   after the access as well.
-//! - A later access to the byte is ordered after the earlier access and excludes as much: the later access writes, or
-//!   the earlier access only reads. Then a new access that races with the earlier access also races with the later.
+//! - The host is ordered after the access. Every later launch follows the host, and so the access.
+//! - A later access to the byte is ordered after the earlier one and excludes as much: the later access writes, or the
+//!   earlier one only reads. Then a new access that races with the earlier one also races with the later.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -14,7 +12,6 @@ use std::sync::Arc;
 use super::clock::{Clock, Lane};
 use super::report::{AccessKind, AccessRange, Side};
 
-/// The origin of an access: an operation on a stream, or the host.
 #[derive(Debug)]
 pub(super) struct Actor {
     pub(super) operation: Arc<str>,
@@ -35,7 +32,7 @@ impl Actor {
     }
 }
 
-/// One access of an operation or of the host to a range of a block's bytes. A free is an access as well.
+/// An access to a range of a block's bytes. A free is an access as well.
 #[derive(Debug)]
 pub(super) struct Access {
     who: Arc<Actor>,
@@ -60,12 +57,11 @@ impl Access {
 #[derive(Debug, Clone)]
 struct Run {
     end: u64,
-    /// The accesses with their numbers, earliest first.
+    /// Earliest first, with their numbers.
     accesses: Vec<(u64, Arc<Access>)>,
 }
 
-/// The kept accesses to a block: ranges of bytes by the offsets of their first bytes, without overlap. A new access is
-/// compared with the ranges that it overlaps, and with no others.
+/// The kept accesses to a block: ranges of bytes, without overlap, by the offsets of their first bytes.
 #[derive(Debug, Default)]
 pub(super) struct History {
     runs: BTreeMap<u64, Run>,
@@ -73,9 +69,8 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Adds an access that is ordered after `clock` and after `host`, the host's clock. Returns the racing pairs: an
-    /// earlier access, and this access. Skips the earlier operations in `named`, and adds the earlier operation of each
-    /// returned pair to `named`, so that two operations are paired once.
+    /// Returns the racing pairs: an earlier access, and `access`. `access` is ordered after `clock` and after `host`,
+    /// the host's clock. `named` has the numbers of the operations that are paired already.
     pub(super) fn admit(
         &mut self,
         access: Access,
@@ -117,7 +112,6 @@ impl History {
         first.map(|earlier| (earlier.side(), access.side())).collect()
     }
 
-    /// If a range spans the offset `at`, splits the range into two, which meet at `at`.
     fn split(&mut self, at: u64) {
         let Some((_, run)) = self.runs.range_mut(..at).next_back() else { return };
         if run.end > at {
@@ -127,7 +121,6 @@ impl History {
         }
     }
 
-    /// Merges neighbouring ranges between `start` and `end` that have the same accesses.
     fn join(&mut self, start: u64, end: u64) {
         let numbers =
             |run: &Run| run.accesses.iter().map(|(number, _)| *number).collect::<Vec<_>>();

@@ -1,9 +1,9 @@
 //! Memory and events shared with other processes. Each process has its own simulated device.
 //!
 //! A wait for another process's record is queued work, which runs only once that process has reached the record or has
-//! ended. If other work cannot run before the wait, this process asks for the record, and [`Simulated::run_needed`] in
-//! the other process runs the work up to the record. As in the real driver, memory and events cannot be opened by the
-//! process that made them. Freeing memory that another process still has open is reported when the free runs.
+//! ended. If this process needs the wait, it asks for the record, and [`Simulated::run_needed`] in the other process
+//! runs the work up to the record. As in the real driver, memory and events cannot be opened by the process that made
+//! them.
 
 use std::sync::Arc;
 
@@ -22,12 +22,10 @@ use crate::driver::{Context, Event, PointerAttributes};
 use crate::error::Result;
 use crate::stream::Alive;
 
-/// The lowest handle of an imported pool. Handles look like pointers: the default pool has the lowest, then come this
-/// process's pools, then the imported ones. All pools that one process exports are imported under the same handle.
+/// The lowest handle of an imported pool. All pools that one process exports are imported under the same handle.
 const OTHERS: u64 = 0x7100_0000;
 const STEP: u64 = 0x10;
 
-/// This process's file, and the other processes' files that it has opened.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     own: Option<Arc<Arena>>,
@@ -45,7 +43,7 @@ impl Processes {
         self.own.as_ref().ok_or(codes::NOT_SUPPORTED)
     }
 
-    /// The other process's file that contains `at`, opened if it is not open yet. Fails for this process's own file.
+    /// The file that contains `at`. Fails for this process's own file.
     fn other(&mut self, at: At) -> DriverResult<&Arc<Arena>> {
         if self.own.as_ref().is_some_and(|own| own.number() == at.file) {
             return Err(codes::INVALID_CONTEXT);
@@ -82,8 +80,7 @@ impl MachineState {
         self.memory.open(raw, arena, at, pointer).ok_or(codes::INVALID_VALUE)
     }
 
-    /// Carries out the free of the block at `start`, by `SimulatedMemory::poison`. If another process has this
-    /// process's block open, reports an invalid free as well.
+    /// Carries out a free. If another process has the block open, reports an invalid free as well.
     pub(super) fn poison(&mut self, start: u64) {
         if let Some(whole) = self.memory.held_elsewhere(start) {
             let place = "another process".into();
@@ -95,8 +92,7 @@ impl MachineState {
         self.memory.poison(start);
     }
 
-    /// The points that other processes need this process to reach. For each shared event that this process has recorded
-    /// and that a process waits for, the point is that of the last record. A record in a capture gives no point.
+    /// The last records of shared events that other processes wait for. A record in a capture gives no point.
     fn needed(&mut self) -> Vec<Clock> {
         let all = self.events.shared().filter(|(slot, mine, _)| *mine > 0 && slot.is_needed());
         all.filter_map(|(_, _, recorded)| match recorded {
@@ -108,8 +104,7 @@ impl MachineState {
 }
 
 impl Simulated {
-    /// From now on `cuMemAlloc` allocates device memory that other processes can open. Other processes cannot open
-    /// earlier allocations.
+    /// From now on other processes can open what `cuMemAlloc` allocates on a device.
     pub fn share_memory(&self) -> Result<()> {
         self.make("cuMemAlloc", |state| {
             state.processes.own()?;
@@ -118,8 +113,8 @@ impl Simulated {
         })
     }
 
-    /// Runs this process's queued work up to each point that another process waits for. Work that waits for another
-    /// process stays queued.
+    /// Runs queued work up to each point that another process waits for. Work that waits for another process stays
+    /// queued.
     pub fn run_needed(&self) {
         let needed = self.lock().needed();
         for point in &needed {

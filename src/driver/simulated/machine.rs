@@ -11,15 +11,14 @@ use crate::stream::{Stream, Thread};
 /// The function of a piece of queued work. Its argument is the device that runs the work.
 pub type Task = dyn Fn(&dyn Machine) + Send + Sync;
 
-/// The simulated device, which runs Rust functions as queued work. Each `stream` is the driver's handle of a stream.
+/// The simulated device. A `stream` is the handle of a stream.
 pub trait Machine: Driver {
-    /// `cuStreamCreate` with `CU_STREAM_NON_BLOCKING`.
+    /// The stream is non-blocking.
     fn new_stream(&self, ordinal: i32) -> Result<u64>;
 
-    /// `cuStreamDestroy`.
     fn end_stream(&self, stream: u64) -> Result<()>;
 
-    /// Queues `task`. Its declared reads and writes are checked now; during a capture, at each launch of the graph.
+    /// Queues `task`, and checks its declared accesses. During a capture, each launch of the graph does both.
     fn queue(
         &self,
         stream: u64,
@@ -29,16 +28,15 @@ pub trait Machine: Driver {
         task: Arc<Task>,
     ) -> Result<()>;
 
-    /// Reads memory from inside running work. No race is looked for: [`queue`](Self::queue) checks the declared read.
+    /// For running work: [`queue`](Self::queue) checks the declared read.
     fn load(&self, ptr: u64, bytes: &mut [u8]) -> Result<()>;
 
-    /// Writes memory from inside running work. No race is looked for: [`queue`](Self::queue) checks the declared write.
+    /// For running work: [`queue`](Self::queue) checks the declared write.
     fn store(&self, ptr: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Reads memory from the host, and checks the read against the earlier accesses. Runs no queued work.
+    /// Checks the read for races. Runs no queued work.
     fn read_on_host(&self, ptr: u64, bytes: &mut [u8]) -> Result<()>;
 
-    /// Reports a kernel that failed.
     fn failed(&self, kernel: &str, why: &str);
 }
 

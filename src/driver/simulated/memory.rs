@@ -1,8 +1,8 @@
 //! The simulated device's memory, in blocks.
 //!
 //! A freed block stays mapped until its context is reset or the simulated device is dropped. The free fills the block
-//! with the pattern [`FREED`], so work that runs too late reads the pattern and not other memory. There are two
-//! exceptions: a pool may hand the block out again, and another process's block keeps its bytes.
+//! with [`FREED`], so work that runs too late reads the pattern and not other memory. Exceptions: a pool may hand the
+//! block out again, and another process's block keeps its bytes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -21,20 +21,18 @@ pub const FRESH: u8 = 0xCD;
 /// The value of every byte of freed memory, from when the free runs. Another process's memory keeps its bytes.
 pub const FREED: u8 = 0xDD;
 
-/// The handle of the default pool of `cuMemAllocAsync`, which cannot be exported. In an [`Allocation`] this handle
-/// stands for every stream's pool.
+/// The handle of the default pool of `cuMemAllocAsync`, which cannot be exported. In an [`Allocation`] it stands for
+/// every stream's pool.
 pub(super) const DEFAULT_POOL: u64 = 0x7000_0000;
 
-/// How a block is shared between processes.
 #[derive(Debug)]
 pub(super) enum IpcExport {
-    /// Other processes cannot reach the block.
     No,
-    /// Other processes reach the block by the handle of its `cuMemAlloc` allocation.
+    /// Shared by the handle of its `cuMemAlloc` allocation.
     Legacy(Arc<Arena>, At),
-    /// Other processes reach the block by the pool with this number.
+    /// Shared by the memory pool with this handle.
     Pool(Arc<Arena>, At, u64),
-    /// Another process's block. The number says how often this process must still close the block.
+    /// Another process's block, which this process must still close this many times.
     Opened(Arc<Arena>, At, u32),
 }
 
@@ -42,12 +40,11 @@ pub(super) enum IpcExport {
 #[derive(Debug)]
 pub(super) struct MemoryBlock {
     raw: HostMemory,
-    /// The requested size in bytes; for another process's block rounded up to a multiple of [`ALIGNMENT`]. Later bytes
-    /// are out of bounds.
+    /// The requested size in bytes; for another process's block a multiple of [`ALIGNMENT`].
     pub(super) length: u64,
     pointer: PointerAttributes,
     label: Arc<str>,
-    /// The stream whose pool the block belongs to; `None` for any other block, such as one of an exportable pool.
+    /// `None` for a block of no stream's pool, such as one of an exportable pool.
     pub(super) pool: Option<StreamId>,
     pub(super) freed: Option<Arc<Actor>>,
     pub(super) history: History,
@@ -55,12 +52,10 @@ pub(super) struct MemoryBlock {
 }
 
 impl MemoryBlock {
-    /// An access to the block's bytes from offset `start` up to offset `end`, with the block's label.
     pub(super) fn touched(&self, start: u64, end: u64, access: AccessKind) -> AccessRange {
         AccessRange { allocation: Some(Arc::clone(&self.label)), bytes: start..end, access }
     }
 
-    /// The access of a free, which covers all of the block's bytes.
     pub(super) fn whole(&self) -> AccessRange {
         self.touched(0, self.length, AccessKind::Free)
     }
@@ -70,45 +65,39 @@ impl MemoryBlock {
     }
 }
 
-/// All blocks by address, and the freed blocks in each stream's pool.
 #[derive(Debug, Default)]
 pub(super) struct SimulatedMemory {
     blocks: BTreeMap<u64, MemoryBlock>,
     spare: HashMap<StreamId, Vec<u64>>,
-    /// The addresses of blocks that were lost with their context.
     gone: HashSet<u64>,
 }
 
 impl SimulatedMemory {
-    /// The block that starts at `start`, freed or not.
     pub(super) fn at(&mut self, start: u64) -> Option<&mut MemoryBlock> {
         self.blocks.get_mut(&start)
     }
 
-    /// The block that contains `address`, freed or not, and the offset of `address` in the block. Bytes past the
-    /// block's `length` do not count.
+    /// The block, freed or not, and the offset of `address` in it.
     pub(super) fn find(&mut self, address: u64) -> Option<(&mut MemoryBlock, u64)> {
         let (start, block) = self.blocks.range_mut(..=address).next_back()?;
         let offset = address.checked_sub(*start)?;
         (offset < block.length).then_some((block, offset))
     }
 
-    /// What the driver knows about `address`. The driver still knows a freed block of a stream's pool, and no other
-    /// freed block.
+    /// The driver still knows a freed block of a stream's pool, and no other freed block.
     pub(super) fn pointer(&mut self, address: u64) -> Option<PointerAttributes> {
         let (block, _) = self.find(address)?;
         (block.freed.is_none() || block.pool.is_some()).then_some(block.pointer)
     }
 
-    /// The bytes of `span`, freed or not; `None` if it is not inside one block.
+    /// Reads freed memory as well. `None` if `span` is not inside one block.
     pub(super) fn load(&mut self, span: Span) -> Option<Vec<u8>> {
         let (block, offset) =
             self.find(span.ptr).filter(|(block, offset)| block.holds(*offset, span.len))?;
         block.raw.read(usize::try_from(offset).ok()?, usize::try_from(span.len).ok()?)
     }
 
-    /// Writes `bytes` at `address`, in a freed block as well. If the bytes do not fit in one block, writes nothing and
-    /// returns `None`.
+    /// Writes freed memory as well. `None` if the bytes do not fit in one block: then nothing is written.
     pub(super) fn store(&mut self, address: u64, bytes: &[u8]) -> Option<()> {
         let length = u64::try_from(bytes.len()).ok()?;
         let (block, offset) =
@@ -116,14 +105,12 @@ impl SimulatedMemory {
         block.raw.write(usize::try_from(offset).ok()?, bytes)
     }
 
-    /// The total length in bytes of the blocks that are not freed. A block counts as freed once its free is queued.
-    /// Another process's block counts while it is open.
+    /// In bytes, without blocks whose free is queued. Another process's block counts while it is open.
     pub(super) fn in_use(&self) -> u64 {
         self.blocks.values().filter(|block| block.freed.is_none()).map(|block| block.length).sum()
     }
 
-    /// Fills the block at `start` with [`FREED`]. Another process's block keeps its bytes: if the block is closed, this
-    /// process gives up its hold on the block.
+    /// Fills the block with [`FREED`], unless it is another process's.
     pub(super) fn poison(&mut self, start: u64) {
         let Some(block) = self.blocks.get_mut(&start) else { return };
         if let IpcExport::Opened(arena, at, opened) = &block.export {
@@ -138,7 +125,6 @@ impl SimulatedMemory {
         }
     }
 
-    /// Adds a new block; `None` if memory is exhausted.
     pub(super) fn add(
         &mut self,
         length: u64,
@@ -151,7 +137,6 @@ impl SimulatedMemory {
         Some(self.insert(raw, length, pool, pointer, label, IpcExport::No))
     }
 
-    /// Adds a new block that other processes can open.
     pub(super) fn add_shared(
         &mut self,
         length: u64,
@@ -167,8 +152,7 @@ impl SimulatedMemory {
         Some(self.insert(raw, length, None, pointer, label, export))
     }
 
-    /// Opens a block of another process, and returns its address. A block that is already open is opened once more, at
-    /// the same address; `None` if that is too often to count.
+    /// The address of another process's block, which may be open already.
     pub(super) fn open(
         &mut self,
         raw: HostMemory,
@@ -190,8 +174,7 @@ impl SimulatedMemory {
         Some(self.insert(raw, at.length, None, pointer, "opened", export))
     }
 
-    /// Closes another process's block once. Returns whether that was the last time; `None` if it is no such block, or
-    /// not open.
+    /// Whether this was the last time; `None` if the block is not another process's, or not open.
     pub(super) fn close(&mut self, start: u64) -> Option<bool> {
         match &mut self.blocks.get_mut(&start)?.export {
             IpcExport::Opened(_, _, opened) => {
@@ -202,7 +185,6 @@ impl SimulatedMemory {
         }
     }
 
-    /// If another process has this process's block at `start` open: the access of the block's free, for a report.
     pub(super) fn held_elsewhere(&mut self, start: u64) -> Option<AccessRange> {
         let block = self.blocks.get(&start)?;
         let (IpcExport::Legacy(arena, at) | IpcExport::Pool(arena, at, _)) = &block.export else {
@@ -211,8 +193,7 @@ impl SimulatedMemory {
         arena.is_held(at.offset, at.length).then(|| block.whole())
     }
 
-    /// How the allocation that contains `address` can be shared with other processes; `None` if there is none, or if it
-    /// is freed.
+    /// `None` if no allocation contains `address`, or if it is freed.
     pub(super) fn allocation(&mut self, address: u64) -> Option<Allocation> {
         let (block, offset) = self.find(address)?;
         if block.freed.is_some() {
@@ -250,7 +231,6 @@ impl SimulatedMemory {
         address
     }
 
-    /// Forgets the blocks of a context that was reset.
     pub(super) fn take_down(&mut self, context: Context) {
         self.blocks.retain(|start, block| {
             let stays = block.pointer.context != Some(context);
@@ -261,18 +241,16 @@ impl SimulatedMemory {
         });
     }
 
-    /// Whether the block at `start` was lost with its context.
     pub(super) fn is_gone(&self, start: u64) -> bool {
         !self.blocks.contains_key(&start) && self.gone.contains(&start)
     }
 
-    /// Gives a freed block back to a stream's pool.
     pub(super) fn spare(&mut self, pool: StreamId, start: u64) {
         self.spare.entry(pool).or_default().push(start);
     }
 
-    /// Takes the newest spare block of this length from the stream's pool, even if the block's free has not run. The
-    /// block keeps its history, so new accesses are checked against the old accesses.
+    /// Takes the newest block of this length, even if its free has not run. The block keeps its history, so new
+    /// accesses are checked against the old ones.
     pub(super) fn reuse(&mut self, pool: StreamId, length: u64, label: &str) -> Option<u64> {
         let spare = self.spare.get_mut(&pool)?;
         let blocks = &mut self.blocks;

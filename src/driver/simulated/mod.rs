@@ -11,9 +11,8 @@
 //! If no other process takes part, neither depends on timing: the same calls in the same order always give the same
 //! result. The threads of the host count as one, in the order of their calls.
 //!
-//! Besides [`Driver`]'s calls there are the calls of a program that owns memory, streams and work. Their errors have
-//! CUDA's codes. Work on a destroyed stream, which can crash the driver, is a report and an error here. Tests in
-//! `tests/gpu`, such as `test_driver_twins.py`, show on the real driver what this device claims about it.
+//! Work on a destroyed stream, which can crash the driver, is a report and an error here. Tests in `tests/gpu`, such as
+//! `test_driver_twins.py`, show on the real driver what this device claims about it.
 
 mod access;
 mod allocate;
@@ -58,7 +57,6 @@ use crate::capture::CaptureStatus;
 use crate::error::Result;
 use crate::stream::Alive;
 
-/// The state behind the lock.
 #[derive(Debug)]
 struct MachineState {
     contexts: contexts::Contexts,
@@ -69,29 +67,24 @@ struct MachineState {
     memory: memory::SimulatedMemory,
     processes: ipc::Processes,
     schedule: schedule::Schedule,
-    /// The work that the host is ordered after. Everything that the host launches later is ordered after it too.
+    /// The work that the host is ordered after. What the host launches later is ordered after this work, too.
     host: clock::Clock,
-    /// The number of calls of `learn` since it last shortened the clocks.
     learned: usize,
     calls: call_log::CallLog,
-    /// The name of the last call that `make` has made, for reports.
+    /// The name of the last call that `make` has made.
     call: &'static str,
     reports: report::Reports,
-    /// The number of the last operation or host access.
     sequence: u64,
 }
 
-/// A simulated machine with CUDA devices.
 pub struct Simulated {
     state: Mutex<MachineState>,
-    /// Signalled whenever a piece of work has run.
     idle: Condvar,
-    /// The process of this machine. A forked child must not touch the lock, which a thread of the parent may hold.
+    /// A forked child must not touch the lock, which a thread of the parent may hold.
     process: Process,
 }
 
 impl Simulated {
-    /// A machine with `devices` devices.
     pub fn new(devices: u32) -> Arc<Self> {
         let state = MachineState {
             contexts: contexts::Contexts::new(devices),
@@ -114,12 +107,12 @@ impl Simulated {
         Arc::new(Self { state: Mutex::new(state), idle: Condvar::new(), process })
     }
 
-    /// The process of this machine, the only one that may call it.
+    /// No other process may call the machine.
     pub fn process(&self) -> Process {
         self.process
     }
 
-    /// If the event's context was reset after the event was made, fails in the name of `call`. Makes no report.
+    /// Fails in the name of `call` if the event's context was reset after the event was made. Makes no report.
     fn check_life(&self, call: entry_points::Call, event: Event) -> Result<()> {
         self.make(call.name(), |state| {
             if state.contexts.life(event.context)? == event.life {
@@ -130,8 +123,8 @@ impl Simulated {
         })
     }
 
-    /// Locks the state. No piece of work begins or ends while the lock is held. Do not drop a program's work or its
-    /// objects while you hold the lock: the drop may call the simulated device, which locks the state again.
+    /// No piece of work begins or ends while the lock is held. Do not drop a program's work or its objects while you
+    /// hold the lock: the drop may call the simulated device, which takes the lock again.
     fn lock(&self) -> MutexGuard<'_, MachineState> {
         // No code panics halfway through a change, so a poisoned lock is still consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -8,30 +8,24 @@ use super::clock::{Clock, Lane};
 use super::processes::SharedEvent;
 use crate::driver::Event;
 
-/// The function that a piece of work runs. Its argument is the device that runs the work.
 pub type Action = dyn Fn(&Simulated) + Send + Sync;
 
-/// A range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// The address of the first byte.
     pub ptr: u64,
-    /// The number of bytes.
     pub len: u64,
 }
 
-/// What a piece of queued work does.
 #[derive(Clone)]
 pub(super) enum Work {
     Run(Arc<Action>),
-    /// Carries out the free of the block at this address, by `MachineState::poison`.
+    /// Carries out the free of the block at this address.
     Poison(u64),
-    /// Does nothing. Stands for a graph's wait for an event outside the graph: a launch orders the node, and the nodes
-    /// after it, after the event.
+    /// Does nothing. A launch of the graph orders the node after the event, which is outside the graph.
     External(Event),
-    /// Marks this record of an event, and every earlier record, as reached, for all processes that share the event.
+    /// Marks this record of an event, and every earlier one, as reached, for all processes that share the event.
     Reach(SharedEvent, u64),
-    /// Does nothing. May run once another process has reached this record of an event, or has ended.
+    /// Does nothing, but runs only once another process has reached this record of an event, or has ended.
     Await(SharedEvent, u64),
 }
 
@@ -54,7 +48,6 @@ impl fmt::Debug for Work {
     }
 }
 
-/// An operation as launched or captured.
 #[derive(Debug, Clone)]
 pub(super) struct Operation {
     pub(super) name: Arc<str>,
@@ -64,7 +57,6 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    /// A graph's wait for an event outside it.
     pub(super) fn external(event: Event) -> Self {
         let none: Arc<[Span]> = Arc::from(Vec::new());
         Self {

@@ -1,10 +1,8 @@
 //! What the simulated devices of several processes share: files in memory, with the allocations and events that a
 //! process lets others open.
 //!
-//! A simulated device has at most one file of its own. It keeps one mapping of that file, and one of each other
-//! process's file whose memory or events it opens. A process that opens a block of another process locks the block's
-//! bytes in the file. The kernel releases the lock once no process has the descriptor any more, so a crash releases it
-//! as well.
+//! A process that opens a block of another process locks the block's bytes in the file. The kernel releases the lock
+//! once no process has the descriptor any more, so a crash releases it as well.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -25,10 +23,9 @@ const SLOT: u64 = 64;
 /// The size of a file in bytes. Only used pages take memory.
 const LENGTH: u64 = 1 << 30;
 
-/// A place in a file, as another process can find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
-    /// The random number that identifies the file.
+    /// A random number that identifies the file.
     pub(super) file: u64,
     pub(super) process: u64,
     pub(super) descriptor: u64,
@@ -56,11 +53,9 @@ impl At {
     }
 }
 
-/// Takes `bytes` of `arena`, a file of this process, rounded up to a multiple of [`ALIGNMENT`]. `None` if the file is
-/// full. Nothing gives the bytes back.
+/// Takes bytes of this process's file, rounded up to a multiple of [`ALIGNMENT`], for good. `None` if the file is full.
 pub(super) fn take(arena: &Arc<Arena>, bytes: u64) -> Option<At> {
     let bytes = bytes.checked_next_multiple_of(u64::try_from(ALIGNMENT).ok()?)?;
-    // What does not fit takes no room.
     let fits = |taken: u64| taken.checked_add(bytes).filter(|end| *end <= LENGTH);
     let offset = arena.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
     Some(At {
@@ -72,15 +67,14 @@ pub(super) fn take(arena: &Arc<Arena>, bytes: u64) -> Option<At> {
     })
 }
 
-/// The memory at `at`; `None` if it does not lie inside the file. The returned value keeps the file mapped.
+/// `None` if `at` does not lie inside the file. The returned value keeps the file mapped.
 pub(super) fn memory(arena: &Arc<Arena>, at: At) -> Option<HostMemory> {
     let (start, length) = (arena.at(at.offset, at.length)?, usize::try_from(at.length).ok()?);
     // SAFETY: `Arena::at` has checked that the bytes lie inside the mapping, which the boxed `Arc` keeps. All users
-    // access these bytes only by copies, as `HostMemory` makes them.
+    // access these bytes only by copies.
     Some(unsafe { HostMemory::kept(start, length, Box::new(Arc::clone(arena))) })
 }
 
-/// An event that several processes share.
 #[derive(Debug, Clone)]
 pub(super) struct SharedEvent {
     arena: Arc<Arena>,
@@ -103,13 +97,12 @@ impl SharedEvent {
 
     fn number(&self, index: u64) -> &AtomicU64 {
         let Some(place) = self.arena.at(self.at.offset + 8 * index, 8) else { unreachable!() };
-        // SAFETY: `Arena::at` has checked that the eight bytes lie inside the mapping, which `self.arena` keeps. In the
-        // process that made the event, `take` gave the slot an offset that is a multiple of `ALIGNMENT`. Every process
-        // uses only atomic operations on the slot.
+        // SAFETY: `Arena::at` has checked that the eight bytes lie inside the mapping, which `self.arena` keeps. `take`
+        // has aligned the slot, or `open` has checked that. Every process uses only atomic operations on the slot.
         unsafe { AtomicU64::from_ptr(place.as_ptr().cast()) }
     }
 
-    /// Counts one more record of the event, made by this process, and returns the record's number.
+    /// Returns the number of the record.
     pub(super) fn record(&self) -> u64 {
         self.number(3).store(u64::from(std::process::id()), Ordering::SeqCst);
         self.number(0).fetch_add(1, Ordering::SeqCst) + 1
@@ -139,7 +132,7 @@ impl SharedEvent {
     }
 }
 
-/// Whether a process runs. A process that ended and was not reaped does not.
+/// False for a process that ended and was not reaped.
 fn is_running(process: u64) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
     stat.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['Z', 'X']))
@@ -155,7 +148,6 @@ mod linux {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
 
-    /// The size of a mapping in bytes: that of the whole file.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "2^30 fits the 64 bits of each platform of CUDA's"
@@ -177,7 +169,6 @@ mod linux {
     unsafe impl Sync for Arena {}
 
     impl Arena {
-        /// Makes a file with a random number, and maps it. `None` if the system refuses it.
         pub(in super::super) fn new() -> Option<Arc<Self>> {
             // SAFETY: `memfd_create` reads the name up to its NUL, and the name is static.
             let made = unsafe { libc::memfd_create(c"cai_bridge".as_ptr(), libc::MFD_CLOEXEC) };
@@ -193,7 +184,7 @@ mod linux {
             Some(Arc::new(arena))
         }
 
-        /// Maps the file at `path`. `None` if the file cannot be opened or has another size than [`super::LENGTH`].
+        /// `None` if the file cannot be opened or has another size than [`super::LENGTH`].
         pub(in super::super) fn open(path: &str) -> Option<Arc<Self>> {
             let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
             let is_whole = file.metadata().ok()?.len() == super::LENGTH;
@@ -222,13 +213,13 @@ mod linux {
             u64::try_from(self.file.as_raw_fd()).unwrap_or(0)
         }
 
-        /// A new descriptor of the file, to be passed to another process. The caller must close it.
+        /// The caller must close the descriptor.
         pub(in super::super) fn exported(&self) -> Option<i32> {
             use std::os::fd::IntoRawFd;
             Some(self.file.try_clone().ok()?.into_raw_fd())
         }
 
-        /// The address of the byte at `offset`; `None` unless `length` bytes from there lie inside the mapping.
+        /// `None` unless `length` bytes from `offset` on lie inside the mapping.
         pub(super) fn at(&self, offset: u64, length: u64) -> Option<NonNull<u8>> {
             let end = usize::try_from(offset.checked_add(length)?).ok()?;
             let offset = usize::try_from(offset).ok().filter(|_| end <= LENGTH)?;
@@ -248,14 +239,12 @@ mod linux {
             (unsafe { libc::fcntl(file, command, &raw mut lock) } == 0).then_some(lock)
         }
 
-        /// Locks a block of another process's file if `is_open`, else unlocks it. By the lock, [`Self::is_held`] in the
-        /// other process finds that the block is open here.
+        /// By this lock on another process's file, [`Self::is_held`] in that process knows that the block is open.
         pub(in super::super) fn hold(&self, offset: u64, length: u64, is_open: bool) {
             let kind = if is_open { libc::F_RDLCK } else { libc::F_UNLCK };
             let _ = self.lock(libc::F_OFD_SETLK, kind, offset, length);
         }
 
-        /// Whether another process has locked bytes of this block by [`Self::hold`].
         pub(in super::super) fn is_held(&self, offset: u64, length: u64) -> bool {
             let found = self.lock(libc::F_OFD_GETLK, libc::F_WRLCK, offset, length);
             found.is_some_and(|found| i32::from(found.l_type) != libc::F_UNLCK)
@@ -276,8 +265,7 @@ mod nowhere {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
 
-    /// Stands for the type of the same name on systems other than Linux. It has no values: `new` and `open` return
-    /// `None`.
+    /// Has no values: `new` and `open` return `None`.
     #[derive(Debug)]
     pub(in super::super) struct Arena {
         never: std::convert::Infallible,

@@ -1,8 +1,7 @@
 //! Reports of what the simulated device found wrong.
 //!
-//! A report has the program's own names of streams, operations and allocations. A stream or an allocation without such
-//! a name has a number instead. No report shows an address of memory, which would differ from run to run. Only the text
-//! of a failed kernel may.
+//! A report has the program's own names of streams, operations and allocations, or numbers. No report shows an address
+//! of memory, which would differ from run to run. Only the text of a failed kernel may.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,7 +9,6 @@ use std::sync::Arc;
 
 use super::{MachineState, Simulated};
 
-/// The kind of mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReportKind {
@@ -26,18 +24,17 @@ pub enum ReportKind {
     /// A call with the handle of a destroyed stream, or with a number that never was a stream's handle. A real driver
     /// may crash (SIGSEGV, H200, driver 580).
     DeadStream,
-    /// A call that records or queries an event whose context was reset, or waits for it. A real driver may crash
-    /// (SIGSEGV in `cuEventQuery`, H200, driver 580).
+    /// A record, a query or a wait for an event whose context was reset. A real driver may crash (SIGSEGV in
+    /// `cuEventQuery`, H200, driver 580).
     DeadEvent,
-    /// A record, a wait or a capture query that names another thread's per-thread default stream. The call takes the
-    /// calling thread's own stream, as a real driver would: the handle 2 means that stream.
+    /// A call that names another thread's per-thread default stream, by the handle 2. Like a real driver, it takes the
+    /// calling thread's own.
     ForeignThread,
     /// A kernel whose stand-in on the host failed or panicked.
     FailedKernel,
 }
 
 impl ReportKind {
-    /// The kind's name in messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Race => "race",
@@ -52,26 +49,20 @@ impl ReportKind {
     }
 }
 
-/// What an operation does to memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AccessKind {
-    /// The operation reads the memory.
     Read,
-    /// The operation writes the memory.
     Write,
-    /// The operation frees the memory, which counts as a write of the whole allocation.
+    /// Counts as a write of the whole allocation.
     Free,
 }
 
-/// The bytes of an allocation, and the kind of access to them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRange {
-    /// The allocation's label; `None` outside every allocation.
+    /// `None` outside every allocation.
     pub allocation: Option<Arc<str>>,
-    /// The range of bytes, counted from the allocation's start. Outside every allocation it starts at 0, and has the
-    /// length of the access, or 0 for a free.
+    /// Counted from the allocation's start. Outside every allocation the range starts at 0.
     pub bytes: Range<u64>,
-    /// The kind of access.
     pub access: AccessKind,
 }
 
@@ -92,18 +83,17 @@ impl fmt::Display for AccessRange {
     }
 }
 
-/// One side of a report: an operation on a stream, an access of the host, a driver call or a failed kernel.
+/// An operation on a stream, an access of the host, a driver call or a failed kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Side {
-    /// The name of the operation, the host's access or the kernel. A driver call has its entry point's name.
+    /// For a driver call, the name of its entry point.
     pub operation: Arc<str>,
-    /// Where the operation runs, or what the driver call is about, such as `stream#3 (device 0, non-blocking)` or
-    /// `host`.
+    /// Where the operation runs, or what the driver call is about, such as `stream#3 (device 0, non-blocking)`.
     pub place: Arc<str>,
-    /// The number of the operation or host access. Both are counted together from 1, in program order. 0 for a driver
-    /// call and for a failed kernel, which are not counted.
+    /// The number of the operation or host access: both are counted together from 1, in program order. 0 for a driver
+    /// call and for a failed kernel.
     pub sequence: u64,
-    /// The memory that this side accesses or frees; `None` for a misused stream or event and for a failed kernel.
+    /// `None` for a misused stream or event and for a failed kernel.
     pub touched: Option<AccessRange>,
 }
 
@@ -119,16 +109,12 @@ impl fmt::Display for Side {
     }
 }
 
-/// A mistake of the program that the simulated device found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The kind of mistake.
     pub kind: ReportKind,
-    /// The kind, the sides and the reason, as text.
     pub message: String,
-    /// The side that comes first in program order; `None` if there is only one side.
+    /// `None` if there is only one side.
     pub first: Option<Side>,
-    /// The later side, or the only side.
     pub second: Side,
 }
 
@@ -148,10 +134,9 @@ impl fmt::Display for Report {
     }
 }
 
-/// How many reports are kept: the first reports, because later ones mostly follow from them.
+/// How many reports are kept: the first ones, because later ones mostly follow from them.
 pub const REPORTED: usize = 10_000;
 
-/// The kept reports, and the number of further reports, since the last [`Simulated::take_reports`].
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     kept: Vec<Report>,
@@ -167,14 +152,13 @@ impl Reports {
         }
     }
 
-    /// The number of reports since the last [`Simulated::take_reports`], kept or not.
     pub(super) fn found(&self) -> u64 {
         self.left_out.saturating_add(self.kept.len() as u64)
     }
 }
 
 impl MachineState {
-    /// Reports the current driver call for a wrong stream or event. `place` is the name of the stream or event.
+    /// `place` names the wrong stream or event.
     pub(super) fn report_stream(&mut self, kind: ReportKind, place: Arc<str>, why: &str) {
         let second = Side { operation: self.call.into(), place, sequence: 0, touched: None };
         self.reports.push(|| Report::new(kind, None, second, why));
@@ -182,36 +166,34 @@ impl MachineState {
 }
 
 impl Simulated {
-    /// Adds the report of a kernel whose stand-in on the host failed or panicked. `why` is the error's or the panic's
-    /// text.
+    /// `why` is the text of the error or the panic.
     pub(super) fn report_failed(&self, kernel: &str, why: &str) {
         let place = Arc::from("the simulated device");
         let side = Side { operation: kernel.into(), place, sequence: 0, touched: None };
         self.lock().reports.push(|| Report::new(ReportKind::FailedKernel, None, side, why));
     }
 
-    /// The first [`REPORTED`] reports since the last [`Self::take_reports`].
+    /// At most [`REPORTED`], the earliest ones.
     pub fn reports(&self) -> Vec<Report> {
         self.lock().reports.kept.clone()
     }
 
-    /// The number of reports since the last [`Self::take_reports`] that were not kept.
+    /// The number of reports that were not kept, since [`Self::take_reports`].
     pub fn reports_left_out(&self) -> u64 {
         self.lock().reports.left_out
     }
 
-    /// Returns the kept reports and forgets them. [`Self::reports_left_out`] counts from 0 again.
+    /// Forgets the reports. [`Self::reports_left_out`] counts from 0 again.
     pub fn take_reports(&self) -> Vec<Report> {
         std::mem::take(&mut self.lock().reports).kept
     }
 
-    /// The number of the latest operation or host access, as in [`Side::sequence`]; 0 before the first.
+    /// The latest [`Side::sequence`]; 0 before the first.
     pub fn sequence(&self) -> u64 {
         self.lock().sequence
     }
 
-    /// The number of entries in the clocks of all streams and events, without those inside captures. For tests of the
-    /// clocks' size.
+    /// The number of entries in the clocks of all streams and events, without those inside captures.
     pub fn clock_entries(&self) -> usize {
         let state = &mut *self.lock();
         let clocks = state.streams.clocks().chain(state.events.points());

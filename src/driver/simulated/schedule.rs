@@ -1,8 +1,7 @@
 //! The queued work, and which of it runs next.
 //!
-//! Work runs only when a point after it must be reached: the host waits for that point, another process waits for it,
-//! or a call such as [`Simulated::run_all`](super::Simulated::run_all) runs everything. Of the pieces that are ready,
-//! the one launched last runs first. This is the least helpful legal order, so a missing wait shows in the values.
+//! Work runs only when a point after it must be reached, such as for a host wait. Of the pieces that are ready, the one
+//! launched last runs first. This is the least helpful legal order, so a missing wait shows in the values.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -10,7 +9,7 @@ use super::clock::{Clock, Lane};
 use super::operation::Work;
 use crate::stream::Thread;
 
-/// A piece of queued work: number `time` of its lane.
+/// Work number `time` of its lane.
 #[derive(Debug)]
 pub(super) struct QueuedWork {
     pub(super) sequence: u64,
@@ -19,14 +18,12 @@ pub(super) struct QueuedWork {
     pub(super) work: Work,
 }
 
-/// The lanes with their queued work.
 #[derive(Debug)]
 pub(super) struct Schedule {
     pub(super) lanes: Vec<VecDeque<QueuedWork>>,
     times: Vec<u64>,
-    /// Every lane with work that the host is not ordered after yet, and perhaps more lanes.
+    /// Every lane with work that the host is not ordered after, and perhaps more lanes.
     open: BTreeSet<Lane>,
-    /// The thread that is running a piece of work, and the lane of that piece.
     pub(super) running: Option<(Thread, usize)>,
 }
 
@@ -44,7 +41,6 @@ impl Schedule {
         Lane::numbered(self.lanes.len() - 1)
     }
 
-    /// Adds `steps` to the lane's count of steps, and returns the new count, which is the number of the last step.
     pub(super) fn advance(&mut self, lane: Lane, steps: u64) -> u64 {
         let time = &mut self.times[lane.index()];
         *time = time.saturating_add(steps);
@@ -60,7 +56,6 @@ impl Schedule {
         self.lanes[lane.index()].front().is_none_or(|first| first.time > time)
     }
 
-    /// Whether all work that `clock` follows has run.
     pub(super) fn reached(&self, clock: &Clock) -> bool {
         clock.entries().all(|(lane, time)| self.is_done(lane, time))
     }
@@ -73,8 +68,7 @@ impl Schedule {
                 .all(|(lane, time)| lane.index() == own || self.is_done(lane, time))
     }
 
-    /// The next piece of work to run so that `target` is reached, with the index of its lane: of the pieces that are
-    /// ready, the piece launched last. `None` if none is ready.
+    /// The next piece of work on the way to `target`, with the index of its lane. `None` if none is ready.
     pub(super) fn next(&self, target: &Clock) -> Option<(usize, Work)> {
         let mut heads: Vec<(usize, &QueuedWork)> = target
             .entries()
@@ -90,8 +84,8 @@ impl Schedule {
         Some((ready.0, ready.1.work.clone()))
     }
 
-    /// Whether, on any lane, the next work that `target` follows is a wait for another process. Notes in the shared
-    /// event which record each such wait needs. The other process can then run its own work up to that record.
+    /// Whether the next work on a lane before `target` is a wait for another process. Asks the other processes for what
+    /// the waits need.
     pub(super) fn awaits(&self, target: &Clock) -> bool {
         let heads = target.entries().filter_map(|(lane, time)| {
             self.lanes[lane.index()].front().filter(|work| work.time <= time)
@@ -105,8 +99,8 @@ impl Schedule {
         })
     }
 
-    /// A clock that follows all work queued so far. It leaves out each lane whose last work `host`, the host's clock,
-    /// covers: all work of that lane has run.
+    /// A clock that follows all work queued so far. Leaves out each lane whose last work `host`, the host's clock,
+    /// covers.
     pub(super) fn everything(&mut self, host: &Clock) -> Clock {
         self.open.retain(|lane| !host.covers(*lane, self.times[lane.index()]));
         let mut clock = Clock::default();

@@ -7,8 +7,7 @@ use super::clock::{Clock, Lane};
 use crate::driver::Context;
 use crate::stream::Thread;
 
-/// The first handle. Handles look like pointers, and are the same numbers in every run. None is reused unless a test
-/// asks for it.
+/// Handles look like pointers, and are the same in every run. None is reused unless a test asks for it.
 const FIRST: u64 = 0x5000_0000;
 const STEP: u64 = 0x10;
 
@@ -16,13 +15,13 @@ const STEP: u64 = 0x10;
 pub(super) struct StreamId(usize);
 
 impl StreamId {
-    /// The stream's number, as `cuStreamGetId` returns it. It is never 0.
+    /// The number that `cuStreamGetId` returns. Never 0.
     pub(super) const fn number(self) -> u64 {
         self.0 as u64 + 1
     }
 }
 
-/// How CUDA orders a stream with its context's legacy default stream. `Legacy` is the legacy default stream itself.
+/// How CUDA orders a stream with its context's legacy default stream. `Legacy` is that stream itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LegacyOrdering {
     Legacy,
@@ -31,7 +30,6 @@ pub(super) enum LegacyOrdering {
 }
 
 impl LegacyOrdering {
-    /// The word for this ordering in the names of created streams. The names of default streams have no such word.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::NonBlocking => "non-blocking",
@@ -53,11 +51,10 @@ impl CaptureId {
     }
 }
 
-/// A stream's place in a capture.
 #[derive(Debug)]
 pub(super) struct CaptureMember {
     pub(super) capture: CaptureId,
-    /// The stream's lane inside the capture. `clock` is its clock over the capture's lanes.
+    /// The stream's lane inside the capture. `clock` is a clock over the capture's lanes.
     pub(super) lane: Lane,
     pub(super) clock: Clock,
 }
@@ -73,22 +70,19 @@ pub(super) struct StreamState {
     pub(super) alive: bool,
     /// Whether the stream was alive until its context was reset.
     pub(super) gone: bool,
-    /// The stream's place in a capture, if it is captured.
     pub(super) member: Option<CaptureMember>,
 }
 
-/// All streams, also the destroyed ones, by every kind of name.
 #[derive(Debug, Default)]
 pub(super) struct StreamTable {
     all: Vec<StreamState>,
     handles: Vec<StreamId>,
-    /// The number of streams created so far, for their names. Default streams do not count.
+    /// Counts no default streams.
     created: usize,
     pub(super) legacy: HashMap<Context, StreamId>,
     pub(super) per_thread: HashMap<(Thread, Context), StreamId>,
     threads: Vec<Thread>,
-    /// For each context, its blocking streams. A destroyed stream stays listed until the legacy stream has followed
-    /// its work.
+    /// A destroyed stream stays listed until the legacy stream has followed its work.
     pub(super) blocking: HashMap<Context, Vec<StreamId>>,
 }
 
@@ -105,7 +99,6 @@ impl StreamTable {
         (0..self.all.len()).map(StreamId)
     }
 
-    /// The clocks of all streams, also of destroyed ones.
     pub(super) fn clocks(&mut self) -> impl Iterator<Item = &mut Clock> {
         self.all.iter_mut().map(|stream| &mut stream.clock)
     }
@@ -135,7 +128,7 @@ impl StreamTable {
         id
     }
 
-    /// Ends all streams of a context that was reset. The context gets new default streams at its next use.
+    /// The context gets new default streams at its next use.
     pub(super) fn take_down(&mut self, context: Context) {
         for stream in self.all.iter_mut().filter(|stream| stream.context == context) {
             stream.gone |= std::mem::replace(&mut stream.alive, false);
@@ -145,8 +138,7 @@ impl StreamTable {
         self.blocking.remove(&context);
     }
 
-    /// Joins the clocks of the blocking streams of `context` into `clock`, since the context's legacy stream runs after
-    /// their work.
+    /// `clock` is that of the context's legacy stream, which follows its blocking streams.
     pub(super) fn join_blocking(&mut self, context: Context, clock: &mut Clock) {
         let Some(blocking) = self.blocking.get_mut(&context) else { return };
         for other in &*blocking {
@@ -156,13 +148,12 @@ impl StreamTable {
         blocking.retain(|other| self.all[other.0].alive);
     }
 
-    /// Counts a new stream, and returns its number: 1 for the first.
     pub(super) const fn next_number(&mut self) -> usize {
         self.created += 1;
         self.created
     }
 
-    /// Gives a stream a handle that no stream has had. `None` if there are no more handles.
+    /// Gives a handle that no stream has had. `None` if there are no more.
     pub(super) fn give_handle(&mut self, id: StreamId) -> Option<u64> {
         let offset = u64::try_from(self.handles.len()).ok()?.checked_mul(STEP)?;
         let handle = FIRST.checked_add(offset)?;
@@ -170,20 +161,20 @@ impl StreamTable {
         Some(handle)
     }
 
-    /// Makes `handle`, the handle of an earlier stream, mean the stream `id`.
+    /// `handle` is that of an earlier stream.
     pub(super) fn pass_handle_on(&mut self, handle: u64, id: StreamId) {
         if let Some(place) = place_of(handle).and_then(|place| self.handles.get_mut(place)) {
             *place = id;
         }
     }
 
-    /// The last stream with this handle, alive or not.
+    /// Returns a destroyed stream as well.
     pub(super) fn known(&self, handle: u64) -> Option<StreamId> {
         self.handles.get(place_of(handle)?).copied()
     }
 
-    /// The thread's number in the names of streams. Threads are counted here from 1, in the order in which their
-    /// per-thread default streams are first used, so the same calls give the same numbers in every run.
+    /// Counted from 1, in the order in which the threads' per-thread default streams are first used, so the same calls
+    /// give the same numbers in every run.
     pub(super) fn thread_number(&mut self, thread: Thread) -> usize {
         let known = self.threads.iter().position(|known| *known == thread);
         known.unwrap_or_else(|| {
@@ -193,7 +184,6 @@ impl StreamTable {
     }
 }
 
-/// The index of a handle in the list of handles.
 fn place_of(handle: u64) -> Option<usize> {
     let offset = handle.checked_sub(FIRST).filter(|offset| offset % STEP == 0)?;
     usize::try_from(offset / STEP).ok()

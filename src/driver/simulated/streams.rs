@@ -1,9 +1,9 @@
 //! Simulates streams, and the order between them that CUDA guarantees.
 //!
-//! Each stream is a lane. CUDA orders a context's legacy default stream with its blocking streams, which include the
-//! per-thread default streams. An action on the legacy stream follows all earlier actions of the blocking streams, and
-//! their later actions follow it. An action is anything queued: work, an event's record, a wait. Blocking streams made
-//! later follow the action as well. Non-blocking streams take no part.
+//! CUDA orders a context's legacy default stream with its blocking streams, which include the per-thread default
+//! streams. An action on the legacy stream follows all earlier actions of the blocking streams, and their later actions
+//! follow it. An action is anything queued: work, an event's record, a wait. Blocking streams made later follow the
+//! action as well. Non-blocking streams take no part.
 
 use std::sync::Arc;
 
@@ -17,8 +17,7 @@ use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
 impl MachineState {
-    /// The stream that `stream` names; a default stream is that of the current context. A thread may name another
-    /// thread's per-thread default stream. If no live stream has the handle, reports that and fails.
+    /// A default stream is that of the current context. If no live stream has the handle, reports that and fails.
     pub(super) fn stream(&mut self, stream: Stream) -> DriverResult<StreamId> {
         match stream {
             Stream::Legacy => self.contexts.needed().map(|context| self.legacy(context)),
@@ -29,8 +28,8 @@ impl MachineState {
         }
     }
 
-    /// The stream that a driver would use for `stream`. Like [`Self::stream`], except for another thread's per-thread
-    /// default stream: reports that, and returns the calling thread's, since the handle 2 means that stream.
+    /// Another thread's per-thread default stream is reported, and the calling thread's returned, as the driver does
+    /// for the handle 2.
     pub(super) fn native(&mut self, stream: Stream) -> DriverResult<StreamId> {
         let here = Thread::current();
         if let Stream::PerThread(thread) = stream
@@ -86,8 +85,7 @@ impl MachineState {
         id
     }
 
-    /// Makes the stream's clock follow everything that CUDA implicitly orders before the stream's next action. Drops
-    /// from the clock what the host's clock covers.
+    /// Makes the stream's clock follow everything that CUDA implicitly orders before the stream's next action.
     pub(super) fn advance(&mut self, id: StreamId) {
         let mut clock = std::mem::take(&mut self.streams.get_mut(id).clock);
         let (context, ordering) = (self.streams.get(id).context, self.streams.get(id).ordering);
@@ -104,7 +102,7 @@ impl MachineState {
         self.streams.get_mut(id).clock = clock;
     }
 
-    /// The blocking streams of a context. A destroyed stream may still be listed.
+    /// A destroyed stream may still be listed.
     pub(super) fn blocking(&self, context: Context) -> &[StreamId] {
         self.streams.blocking.get(&context).map_or(&[], Vec::as_slice)
     }
@@ -127,8 +125,7 @@ impl MachineState {
 const CREATE: &str = "cuStreamCreate";
 
 impl Simulated {
-    /// Makes a stream in a device's primary context. Its handle is above 2, and belongs to no other stream unless
-    /// [`Simulated::create_stream_again`] reuses it.
+    /// The handle is above 2, and belongs to no other stream unless [`Simulated::create_stream_again`] reuses it.
     pub fn create_stream(&self, ordinal: i32, blocking: bool) -> Result<u64> {
         self.make(CREATE, |state| {
             let context = state.contexts.primary(ordinal)?;
@@ -136,7 +133,6 @@ impl Simulated {
         })
     }
 
-    /// Makes a stream in the context `context`, as [`create_stream`](Self::create_stream) does in the primary one.
     pub fn create_stream_in(&self, context: Context, blocking: bool) -> Result<u64> {
         self.make(CREATE, |state| {
             state.contexts.ordinal(context)?;
@@ -144,9 +140,8 @@ impl Simulated {
         })
     }
 
-    /// Makes a stream with the handle of a destroyed stream, and fails for any other handle. CUDA's driver gives a
-    /// destroyed stream's handle to the next new stream at once, even while work of the destroyed stream is pending
-    /// (50 of 50 times, H200, driver 580, 2026-11).
+    /// Fails unless `handle` was a destroyed stream's. CUDA's driver gives a destroyed stream's handle to the next new
+    /// stream at once, even while work of the destroyed stream is pending (50 of 50 times, H200, driver 580, 2026-11).
     pub fn create_stream_again(&self, ordinal: i32, blocking: bool, handle: u64) -> Result<()> {
         self.make(CREATE, |state| {
             let context = state.contexts.primary(ordinal)?;
@@ -160,7 +155,7 @@ impl Simulated {
         })
     }
 
-    /// Names a live stream. Reports use the name for what the program does on the stream from now on.
+    /// Reports use the name from now on.
     pub fn name_stream(&self, handle: u64, name: &str) -> Result<()> {
         self.make("cuStreamSetName", |state| {
             let id = state.alive(handle)?;
@@ -171,8 +166,7 @@ impl Simulated {
         })
     }
 
-    /// Destroys a stream, and spoils the capture that the stream is part of. The stream's queued work still runs. Later
-    /// calls with the handle fail, unless [`Self::create_stream_again`] reuses it.
+    /// Spoils the capture that the stream is part of. The stream's queued work still runs.
     pub fn destroy_stream(&self, handle: u64) -> Result<()> {
         self.make("cuStreamDestroy", |state| {
             if state.streams.known(handle).is_some_and(|id| state.streams.get(id).gone) {
@@ -190,7 +184,6 @@ impl Simulated {
         self.lock().streams.known(handle).is_some()
     }
 
-    /// The name of a live stream in reports.
     pub fn stream_name(&self, stream: Stream) -> Result<String> {
         self.make("cuStreamGetId", |state| {
             let id = state.stream(stream)?;

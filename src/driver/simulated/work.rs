@@ -1,10 +1,8 @@
 //! Queues work and runs it. [`super::operation`] defines what a piece of work is.
 //!
-//! Work does not run when it is launched. It runs when something forces it, such as a host wait, in the order that
-//! [`super::schedule`] chooses.
-//!
-//! One piece of work runs at a time, without the lock, so that it may call back. A host wait from inside work is an
-//! error: on a real device the work would wait for itself.
+//! Work runs when something forces it, such as a host wait, in the order that [`super::schedule`] chooses. One piece of
+//! work runs at a time, without the lock, so that it may call back. A host wait from inside work is an error: on a real
+//! device the work would wait for itself.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
@@ -22,7 +20,6 @@ use super::{MachineState, Simulated};
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
-/// How long a thread sleeps before it looks again whether other processes have reached what queued work waits for.
 const ROUND: Duration = Duration::from_micros(200);
 
 impl MachineState {
@@ -31,9 +28,7 @@ impl MachineState {
         self.sequence
     }
 
-    /// Queues work on a stream, after the stream's earlier work and everything that the stream waits for. Returns the
-    /// work's actor and clock. The caller must call [`Self::advance`] first, for the order with the legacy default
-    /// stream.
+    /// Call [`Self::advance`] first, for the order with the legacy default stream.
     pub(super) fn enqueue(
         &mut self,
         stream: StreamId,
@@ -49,8 +44,8 @@ impl MachineState {
         (who, clock)
     }
 
-    /// Queues work as number `time` of a lane, after everything that `clock` follows. The caller advances the lane and
-    /// checks the work's declared accesses.
+    /// The work becomes number `time` of the lane. The caller advances the lane and checks the work's declared
+    /// accesses.
     pub(super) fn enqueue_at(
         &mut self,
         lane: Lane,
@@ -70,9 +65,7 @@ impl MachineState {
         Arc::new(Actor { operation, place, sequence, lane, time })
     }
 
-    /// Queues an operation and checks its declared accesses. On a stream under capture the operation becomes a node of
-    /// the graph instead. The caller must not drop the operation while the state is locked: dropping what it holds may
-    /// call the simulated device.
+    /// Do not drop the operation while the state is locked: dropping what it holds may call the simulated device.
     pub(super) fn launch(&mut self, stream: StreamId, operation: &Operation) -> DriverResult<()> {
         self.refuse_implicit(stream)?;
         if self.streams.get(stream).member.is_some() {
@@ -84,7 +77,6 @@ impl MachineState {
         Ok(())
     }
 
-    /// Checks the declared accesses of `who`, whose clock is `clock`.
     pub(super) fn touch_all(
         &mut self,
         who: &Arc<Actor>,
@@ -122,9 +114,8 @@ impl Drop for RunningWork<'_> {
 }
 
 impl Simulated {
-    /// Queues work on a stream. `action` runs when something forces it. The declared `reads` and `writes` are checked
-    /// now. On a stream under capture the work becomes a node of the graph instead: each launch of the graph queues
-    /// `action`, and checks `reads` and `writes`.
+    /// `action` runs when something forces it. `reads` and `writes` are checked now; on a stream under capture, at each
+    /// launch of the graph.
     pub fn launch(
         &self,
         stream: Stream,
@@ -142,15 +133,14 @@ impl Simulated {
         })
     }
 
-    /// Runs all queued work. The host counts as not having waited, so later accesses of the host still race with this
-    /// work.
+    /// The host counts as not having waited, so later accesses of the host still race with this work.
     pub fn run_all(&self) -> Result<()> {
         let everything = self.everything("run_all")?;
         self.run_until(&everything);
         Ok(())
     }
 
-    /// A clock after all queued work. Refused from inside work.
+    /// Fails if the calling thread is running a piece of work.
     pub(super) fn everything(&self, call: &'static str) -> Result<Clock> {
         self.make(call, |state| {
             state.refuse_inside_work()?;
@@ -158,8 +148,7 @@ impl Simulated {
         })
     }
 
-    /// Drops all queued work without running it, except the piece that is running. Later waits of the host treat the
-    /// dropped work as run.
+    /// Drops queued work, except the piece that is running. Later waits of the host treat the dropped work as run.
     pub fn abandon(&self) {
         let mut state = self.lock();
         let running = state.schedule.running.map(|(_, lane)| lane);
@@ -173,18 +162,17 @@ impl Simulated {
         drop(dropped);
     }
 
-    /// The number of queued pieces of work, including the piece that is running.
+    /// Counts the piece that is running, too.
     pub fn pending(&self) -> usize {
         self.lock().schedule.pending()
     }
 
-    /// Whether the calling thread is running a piece of work.
     pub fn is_inside_work(&self) -> bool {
         self.lock().refuse_inside_work().is_err()
     }
 
-    /// Runs all queued work that `target` is ordered after. Where the work waits for other processes, blocks until they
-    /// have run theirs or have ended.
+    /// Where work before `target` waits for other processes, blocks until they have reached what it waits for, or have
+    /// ended.
     pub(super) fn run_until(&self, target: &Clock) {
         loop {
             self.run_until_blocked(target);
@@ -195,8 +183,7 @@ impl Simulated {
         }
     }
 
-    /// Runs the queued work that `target` is ordered after, as far as it need not wait for other processes. Asks those
-    /// processes to run what is missing.
+    /// Leaves work that waits for other processes, and asks them to run what is missing.
     pub(super) fn run_until_blocked(&self, target: &Clock) {
         let here = Thread::current();
         loop {
@@ -223,7 +210,7 @@ impl Simulated {
 }
 
 impl MachineState {
-    /// Fails if the calling thread is running a piece of work. A host wait there would wait for the piece itself.
+    /// A host wait from inside a piece of work would wait for the piece itself.
     pub(super) fn refuse_inside_work(&self) -> DriverResult<()> {
         if self.schedule.running.is_some_and(|(thread, _)| thread == Thread::current()) {
             return Err(codes::NOT_PERMITTED);

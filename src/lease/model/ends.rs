@@ -46,8 +46,7 @@ impl Drop for Fake {
     }
 }
 
-/// A lease, the queue in which its end waits, how often its holder was dropped and settled, and whether the consumer is
-/// done.
+/// A lease, and the queue in which its end waits.
 #[derive(Clone)]
 struct ModelEnds {
     lease: Arc<Lease<Fake>>,
@@ -74,7 +73,7 @@ impl ModelEnds {
     }
 
     /// Ends the lease as a view does: at once, or in the queue until its consumer is done. Returns false if the lease
-    /// had ended.
+    /// has ended already.
     fn end(&self) -> bool {
         let Some(holder) = self.lease.end() else { return false };
         let mut ending = Ending::new(holder);
@@ -97,7 +96,6 @@ impl ModelEnds {
         over.len()
     }
 
-    /// How often the holder was settled, and how often it was dropped.
     fn counts(&self) -> (usize, usize) {
         (self.settled.load(Ordering::SeqCst), self.drops.load(Ordering::SeqCst))
     }

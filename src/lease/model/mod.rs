@@ -1,9 +1,6 @@
 //! Models that go through every interleaving of the calls of a lease, of its queues and of ends, by [loom]. `make loom`
 //! runs them.
 //!
-//! The threads, the locks and the atomics of the lease are loom's. Loom runs each test once for every possible order of
-//! their steps.
-//!
 //! [loom]: https://docs.rs/loom
 
 use loom::sync::Arc;
@@ -45,7 +42,6 @@ impl Scene {
         Self { drops, lease: Arc::new(Lease::new(kept)) }
     }
 
-    /// Runs `call` on a new thread.
     fn on_thread<R: 'static>(
         &self,
         call: impl FnOnce(&Lease<Arc<ModelMemory>>) -> R + 'static,
@@ -139,12 +135,13 @@ fn what_nobody_ends_goes_with_the_last_who_holds_its_lease() {
     });
 }
 
-/// Begins an end and gives it up. Returns false if the lease had ended.
+/// Begins an end and gives it up. Returns false if the lease has ended already.
 fn refuse(lease: &Lease<Arc<ModelMemory>>) -> bool {
     lease.begin(|kept| kept.look()).map(|()| lease.stop()).is_some()
 }
 
-/// Begins an end, makes its orders, counted in `made`, and ends the lease. Returns whether this call ended the lease.
+/// Ends the lease as `release()` does, and counts in `made` that the waits were made. Returns whether this call ended
+/// the lease.
 fn release(lease: &Lease<Arc<ModelMemory>>, made: &AtomicUsize) -> bool {
     if lease.begin(|kept| kept.look()).is_none() {
         return false;

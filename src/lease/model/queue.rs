@@ -6,7 +6,6 @@ use loom::thread;
 
 use crate::lease::Queue;
 
-/// An item of the queue: its number, whether it is being asked, and how often it was asked.
 struct ModelItem {
     id: usize,
     busy: Arc<AtomicUsize>,

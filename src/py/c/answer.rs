@@ -11,8 +11,8 @@ use super::abi::CaiBridgeArray;
 use crate::error::caught;
 use crate::py::interpreter::attached;
 
-/// Runs `call` with the interpreter's lock held, and returns 0. If `call` fails or panics, returns -1 with an exception
-/// set. If this thread may not enter the interpreter any more, returns -1 without running `call`.
+/// Runs `call` with the interpreter's lock, and returns 0. If `call` fails or panics, returns -1 with an exception set.
+/// If this thread may not take the lock any more, returns -1 without running `call`.
 pub(super) fn answer(call: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
     let done = attached(|py| {
         match caught(|| call(py))
@@ -28,7 +28,6 @@ pub(super) fn answer(call: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
     done.unwrap_or(-1)
 }
 
-/// Fails if `pointer` is NULL.
 pub(super) fn check<T>(pointer: *const T, what: &str, allowed: &str) -> PyResult<()> {
     if pointer.is_null() {
         return Err(PyValueError::new_err(format!("{what}: got NULL; allowed: {allowed}")));
@@ -36,18 +35,15 @@ pub(super) fn check<T>(pointer: *const T, what: &str, allowed: &str) -> PyResult
     Ok(())
 }
 
-/// Fails if `array` is NULL.
 pub(super) fn check_array(array: *const CaiBridgeArray) -> PyResult<()> {
     check(array, "array", "an array that was imported")
 }
 
-/// Fails if `out` is NULL.
 pub(super) fn check_out<T>(out: *mut T) -> PyResult<()> {
     check(out.cast_const(), "out", "the address of a place for the answer")
 }
 
-/// Like [`answer`], for a call that returns a pointer through `out`. `*out` is NULL unless the call succeeds. Fails if
-/// `out` is NULL.
+/// Like [`answer`], for a call that returns a pointer through `out`. `*out` is NULL unless the call succeeds.
 ///
 /// # Safety
 ///
@@ -63,14 +59,12 @@ pub(super) unsafe fn answer_at<T>(
     answer(|py| {
         check_out(out)?;
         let made = call(py)?;
-        // SAFETY: `check_out` has checked that `out` is not NULL, so it points to writable memory, as the caller
-        // promises.
+        // SAFETY: `check_out` has refused NULL, so `out` points to writable memory, as the caller promises.
         unsafe { out.write(made) };
         Ok(())
     })
 }
 
-/// Fails if `size` is below `least`, the size of the first version of the structure `name`.
 pub(super) fn check_size(size: usize, least: usize, name: &str) -> PyResult<()> {
     if size < least {
         let text = format!("size: got {size}; allowed: sizeof({name}), {least} or more");

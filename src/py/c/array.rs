@@ -27,8 +27,7 @@ pub(super) unsafe extern "C" fn import_object(
             let said = PyErr::take(py);
             return Err(said.unwrap_or_else(|| Error::new(Kind::Protocol, "NULL").into()));
         }
-        // SAFETY: `object` is not NULL, as checked above. The caller holds a reference to it, and the interpreter's
-        // lock.
+        // SAFETY: `object` is not NULL. The caller holds a reference to it, and the interpreter's lock.
         let object = unsafe { Bound::from_borrowed_ptr(py, object) };
         let (array, taken) = PythonMemory::new(source("C", &object)?);
         Ok(Box::into_raw(Box::new(CaiBridgeArray { array, taken })))
@@ -50,7 +49,8 @@ pub(super) unsafe extern "C" fn describe(
     }
 }
 
-/// Fills `size` bytes of `out`. Fields that this version does not know are 0; without an array, all fields are 0.
+/// Fills `size` bytes of `out`. Without an array, all of them are 0; else those of fields that this version does not
+/// know.
 ///
 /// # Safety
 ///
@@ -93,8 +93,8 @@ pub(super) unsafe extern "C" fn describe_sized(
         check_array(array)?;
         check_out(out)?;
         check_size(size, FIRST, "CaiBridgeDescription")?;
-        // SAFETY: neither pointer is NULL, as checked above. So `array` comes from an import and is not released, and
-        // `out` has `size` bytes, by the contract of `CaiBridgeApi`.
+        // SAFETY: neither pointer is NULL. So `array` is alive, and `out` has `size` bytes, by the contract of
+        // `CaiBridgeApi`.
         unsafe { fill(array.as_ref(), out, size) };
         Ok(())
     })
@@ -104,11 +104,9 @@ pub(super) unsafe extern "C" fn tensor(array: *const CaiBridgeArray, out: *mut c
     answer(|_| {
         check_array(array)?;
         check_out(out)?;
-        // SAFETY: `array` is not NULL, as checked above. So it comes from an import and is not released, by the
-        // contract of `CaiBridgeApi`.
+        // SAFETY: `array` is not NULL, so it is alive, by the contract of `CaiBridgeApi`.
         let made = encode::borrowed(unsafe { &(*array).array });
-        // SAFETY: `out` is not NULL, as checked above. So it points to memory for a `DLTensor`, by the contract of
-        // `CaiBridgeApi`.
+        // SAFETY: `out` is not NULL, so it has room for a `DLTensor`, by the contract of `CaiBridgeApi`.
         unsafe { out.cast::<DLTensor>().write(made) };
         Ok(())
     })
@@ -118,22 +116,20 @@ pub(super) unsafe extern "C" fn ready_on(array: *const CaiBridgeArray, out: *mut
     answer(|_| {
         check_array(array)?;
         check_out(out)?;
-        // SAFETY: `array` is not NULL, as checked above. So it comes from an import and is not released, by the
-        // contract of `CaiBridgeApi`.
+        // SAFETY: `array` is not NULL, so it is alive, by the contract of `CaiBridgeApi`.
         let streams = unsafe { &(*array).taken }.ready_on()?;
-        // SAFETY: `out` is not NULL, as checked above. So it has room for two numbers, by the contract of
-        // `CaiBridgeApi`.
+        // SAFETY: `out` is not NULL, so it has room for two numbers, by the contract of `CaiBridgeApi`.
         unsafe { out.cast::<[u64; 2]>().write(streams) };
         Ok(())
     })
 }
 
-/// Calls `make` with the array and `stream`. Fails if `array` is NULL, or if the array is in device memory and `stream`
-/// is a handle of another GPU. For an empty array, which needs no order, returns 0 and does not call `make`.
+/// Calls `make` with the array and `stream`. For an empty array, which needs no order, returns 0 without calling
+/// `make`.
 ///
 /// # Safety
 ///
-/// `array` is NULL, or comes from an import and is not released. The stream exists during the call.
+/// `array` is NULL, or an imported array that is not released. The stream exists during the call.
 unsafe fn with_stream(
     array: *const CaiBridgeArray,
     stream: u64,
@@ -164,7 +160,7 @@ pub(super) unsafe extern "C" fn give_back(array: *const CaiBridgeArray, stream: 
 }
 
 pub(super) unsafe extern "C" fn device(array: *const CaiBridgeArray) -> i32 {
-    // SAFETY: `array` is NULL, or comes from an import and is not released, by the contract of `CaiBridgeApi`.
+    // SAFETY: `array` is NULL or alive, by the contract of `CaiBridgeApi`.
     match unsafe { array.as_ref() } {
         Some(array) => array.taken.place().ordinal,
         None => answer(|_| check_array(array)),
@@ -173,7 +169,7 @@ pub(super) unsafe extern "C" fn device(array: *const CaiBridgeArray) -> i32 {
 
 pub(super) unsafe extern "C" fn release(array: *mut CaiBridgeArray) {
     if !array.is_null() {
-        // SAFETY: `array` comes from an import and is released once, by the contract of `CaiBridgeApi`.
+        // SAFETY: `array` was imported, and is released only once, by the contract of `CaiBridgeApi`.
         let array = unsafe { Box::from_raw(array) };
         let _ = caught(|| drop(array));
     }

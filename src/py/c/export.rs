@@ -32,7 +32,7 @@ use crate::py::source::check_stream;
 use crate::py::streams::StreamRef;
 use crate::stream::{Alive, Ready, Stream, Thread};
 
-/// The stream of an export, or of a tensor's import, and the stream's GPU.
+/// The stream that the C caller named for an export or a tensor's import, and the stream's GPU.
 #[derive(Clone)]
 struct Exporters(u64, i32);
 
@@ -48,7 +48,6 @@ unsafe impl WorkStream for Exporters {
     }
 }
 
-/// The memory of an export.
 struct ExportedMemory {
     stream: Exporters,
     ptr: u64,
@@ -58,17 +57,17 @@ struct ExportedMemory {
     device: Device,
     readonly: bool,
     owner: *mut c_void,
-    /// The exporter's deleter. Not set before the Python object exists, since after a failed export the exporter still
-    /// owns the memory. Never set if the exporter passed NULL.
+    /// Set only after the Python object is made: if the export fails, the exporter still owns the memory. Never set if
+    /// the exporter passed NULL.
     deleter: Arc<OnceLock<unsafe extern "C" fn(*mut c_void)>>,
 }
 
-// SAFETY: this crate passes `owner` only to the deleter, which accepts it on any thread, by the contract of
+// SAFETY: only the deleter uses `owner`, and the deleter may be called on any thread, by the contract of
 // `CaiBridgeExport`. The other fields are `Send`.
 unsafe impl Send for ExportedMemory {}
 
-// SAFETY: by the contract of `CaiBridgeExport`, its fields describe memory that is ready on `stream` and that the
-// exporter keeps until the deleter is called. The drop of this value calls the deleter. The fields do not change.
+// SAFETY: the fields do not change. They describe memory that is ready on `stream`, and that the exporter keeps until
+// the deleter is called, by the contract of `CaiBridgeExport`. The drop of this value calls the deleter.
 unsafe impl Owner for ExportedMemory {
     type Stream = Exporters;
 
@@ -107,8 +106,7 @@ impl Drop for ExportedMemory {
             let before = attached(PyErr::take).flatten();
             // SAFETY: `deleter` and `owner` come from the exporter and belong together, and this drop runs once.
             unsafe { deleter(self.owner) }
-            // The deleter may have called a function that failed, such as `give_back`, and left that function's
-            // exception. Report the exception here.
+            // The deleter may have left an exception of a failed call. Report the exception here.
             attached(|py| {
                 if let Some(left) = PyErr::take(py) {
                     let named = PyString::new(py, "the deleter of an export");
@@ -123,9 +121,8 @@ impl Drop for ExportedMemory {
 }
 
 impl ExportedMemory {
-    /// Reads the fields of an export, and copies its shape and strides. Fails if `ndim`, the device or the element type
-    /// is not one that the bridge accepts, or if `shape` is NULL and `ndim` is above 0. Does not check the address, the
-    /// extents and the strides.
+    /// Copies the fields of an export, with the shape and the strides. Does not check the address, the extents and the
+    /// strides.
     ///
     /// # Safety
     ///
@@ -135,8 +132,7 @@ impl ExportedMemory {
         let ndim = ndim.ok_or_else(|| Error::new(Kind::Ndim, from.ndim.to_string()))?;
         let list = |numbers: *const i64| match ndim {
             0 => Vec::new(),
-            // SAFETY: `numbers` points to `ndim` integers, as the caller promises. It is not NULL: both uses check that
-            // first.
+            // SAFETY: `numbers` points to `ndim` integers, as the caller promises. Both uses refuse NULL.
             _ => unsafe { std::slice::from_raw_parts(numbers, ndim) }.to_vec(),
         };
         if ndim > 0 && from.shape.is_null() {
@@ -160,9 +156,8 @@ impl ExportedMemory {
 }
 
 impl Exporters {
-    /// Fails for a missing GPU, for an address that CUDA does not know, and for device memory on another device than
-    /// `array` says. For an array in device memory, also fails for a stream handle of another GPU. For managed and
-    /// pinned memory, the GPU of a stream handle replaces the GPU in `self`. Without a driver, checks nothing.
+    /// Checks the GPU, the address and the stream of `array` against the driver; without a driver, checks nothing. For
+    /// managed and pinned memory, the GPU of a stream handle replaces the GPU in `self`.
     fn check(&mut self, py: Python<'_>, array: &Descriptor, driver: &Handle) -> Result<()> {
         let Self(stream, ordinal) = *self;
         if driver.get().is_err() {
@@ -182,7 +177,7 @@ impl Exporters {
 /// The size of the first version of `CaiBridgeExport`.
 const FIRST: usize = offset_of!(CaiBridgeExport, deleter) + size_of::<usize>();
 
-/// Reads an export of `size` bytes. Fields beyond `size` become 0. Fails if a byte beyond the known fields is not 0.
+/// Reads an export of `size` bytes. Fields beyond `size` are 0. Fails if a byte beyond the known fields is not 0.
 ///
 /// # Safety
 ///
@@ -197,10 +192,10 @@ unsafe fn known(from: *const CaiBridgeExport, size: usize) -> PyResult<CaiBridge
     }
     let mut known = MaybeUninit::<CaiBridgeExport>::zeroed();
     let to = known.as_mut_ptr().cast::<u8>();
-    // SAFETY: `fields` is at most as long as `known`, which is a new value and so overlaps no other.
+    // SAFETY: `fields` is at most as long as `known`, which is a new value.
     unsafe { to.copy_from_nonoverlapping(fields.as_ptr(), fields.len()) };
-    // SAFETY: 0 is a valid value for every field: numbers, pointers and an optional function. All other bytes come from
-    // the caller's structure.
+    // SAFETY: 0 is valid for every field: numbers, pointers and an optional function. All other bytes come from the
+    // caller's structure.
     Ok(unsafe { known.assume_init() })
 }
 
@@ -208,8 +203,8 @@ pub(super) unsafe extern "C" fn export_object(
     from: *const CaiBridgeExport,
     out: *mut *mut PyObject,
 ) -> c_int {
-    // SAFETY: `from` is NULL or points to the fields up to `deleter`, which are `FIRST` bytes, and `out` is NULL or
-    // writable, by the contract of `CaiBridgeApi`.
+    // SAFETY: `from` is NULL or has the `FIRST` bytes, and `out` is NULL or writable, by the contract of
+    // `CaiBridgeApi`.
     unsafe { export_sized(from, FIRST, out) }
 }
 
@@ -221,7 +216,7 @@ pub(super) unsafe extern "C" fn export_sized(
     let export = |py: Python<'_>| {
         check(from, "export", "the address of a CaiBridgeExport")?;
         check_size(size, FIRST, "CaiBridgeExport")?;
-        // SAFETY: `from` is not NULL, as checked above, and points to `size` bytes, by the contract of `CaiBridgeApi`.
+        // SAFETY: `from` is not NULL, so it points to `size` bytes, by the contract of `CaiBridgeApi`.
         let from = unsafe { known(from, size) }?;
         // SAFETY: shape and strides point to `ndim` integers or are NULL, by the contract of `CaiBridgeExport`.
         let mut exported = unsafe { ExportedMemory::read(&from) }?;
@@ -246,8 +241,7 @@ pub(super) unsafe extern "C" fn import_tensor(
 ) -> c_int {
     let import = |py: Python<'_>| {
         check(tensor.cast_const(), "tensor", "the address of a DLManagedTensorVersioned")?;
-        // SAFETY: `tensor` is not NULL, as checked above, and points to a managed tensor, by the contract of
-        // `CaiBridgeApi`.
+        // SAFETY: `tensor` is not NULL, so it points to a managed tensor, by the contract of `CaiBridgeApi`.
         let (array, _) = unsafe { decode::versioned(tensor) }?;
         let Device { kind, id } = array.device();
         if kind == MemoryKind::Device && id != device_id {
@@ -258,8 +252,8 @@ pub(super) unsafe extern "C" fn import_tensor(
         let driver = stream.driver()?;
         stream.check(py, &array, &driver)?;
         let producer = StreamRef::held(&driver, RustStream::of(&stream))?;
-        // SAFETY: `tensor` points to a managed tensor, as above, which the caller hands over. From here on `taken` owns
-        // the tensor: `from_raw` fails only for another major version, which `decode::versioned` has refused.
+        // SAFETY: `tensor` points to a managed tensor, which the caller hands over. `from_raw` fails only for another
+        // major version, which `decode::versioned` has refused.
         let taken = unsafe { Managed::from_raw(tensor) };
         let taken =
             taken.map_err(|error| Error::at(Kind::NullData, "tensor", error.to_string()))?;

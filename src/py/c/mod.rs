@@ -1,7 +1,5 @@
-//! The C interface: a table of functions in a capsule of the Python package, for extensions in C and C++.
-//!
-//! An extension imports the table once, with `PyCapsule_Import(CAI_BRIDGE_CAPSULE, 0)`. It then shares the state of the
-//! Python package. The extension needs no Rust to build.
+//! The C interface: a table of functions in a capsule of the Python package, for extensions in C and C++. An extension
+//! imports the table with `PyCapsule_Import(CAI_BRIDGE_CAPSULE, 0)`, and shares the state of the Python package.
 #![allow(unsafe_code)]
 
 mod abi;
@@ -33,14 +31,12 @@ static API: CaiBridgeApi = CaiBridgeApi {
     tensor,
 };
 
-/// The name of the capsule with the table of functions.
 const CAPSULE: &std::ffi::CStr = c"cai_bridge._core._c_api";
 
-/// Adds the capsule to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let table: *const CaiBridgeApi = &raw const API;
-    // SAFETY: `module` shows that the interpreter's lock is held. The table and the name are static, so the capsule may
-    // keep both pointers and needs no destructor.
+    // SAFETY: `module` shows that the interpreter's lock is held. The table and the name are static, so the capsule
+    // needs no destructor.
     let capsule = unsafe {
         let made = pyo3::ffi::PyCapsule_New(table.cast_mut().cast(), CAPSULE.as_ptr(), None);
         Bound::from_owned_ptr_or_err(module.py(), made)?

@@ -1,8 +1,6 @@
 //! Reads the `descr` entry of a CAI dict, and makes the CAI entries of arrays that only the CUDA Array Interface can
-//! express.
-//!
-//! NumPy's array interface gives `descr` a default, `[("", typestr)]`. Any other list names the fields of an element.
-//! Only a typestr of raw bytes (`V`) may have fields, and the sizes of the fields must add up to the typestr's size.
+//! express. By NumPy's array interface, the default of `descr` is `[("", typestr)]`; any other list names the fields of
+//! an element.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -14,11 +12,11 @@ use crate::error::{Error, Kind, SHOWN};
 use crate::py::native;
 use crate::py::text::an_object;
 
-/// How many levels of fields are read, with `descr` itself as the first level. A `descr` with more is refused.
+/// How many levels of fields are read; `descr` itself is the first level. A `descr` with more levels is refused.
 const DEEPEST: usize = 16;
 
-/// Copies the fields in `descr` to a new list. `None` if `descr` is empty or only repeats the typestr. Fails if `descr`
-/// is no list of fields or contradicts the typestr.
+/// Copies the fields in `descr`. `None` if `descr` is empty or only repeats the typestr. Fails if `descr` contradicts
+/// the typestr.
 pub(super) fn fields<'py>(
     descr: &Bound<'py, PyAny>,
     typestr: &str,
@@ -60,8 +58,8 @@ fn unnamed<'py>(list: &Bound<'py, PyList>) -> Option<Bound<'py, PyString>> {
     field.get_item(1).ok()?.cast_into().ok()
 }
 
-/// The size in bytes of a list of fields, and a copy of the list. `None` if it is not a list of fields, if a field's
-/// size is not known, if there are more than `depth` levels (`list` itself is the first), or if the size overflows.
+/// The size in bytes of a list of fields, and a copy of the list. `None` if it is no valid list of fields with at most
+/// `depth` levels.
 fn copied<'py>(list: &Bound<'py, PyList>, depth: usize) -> Option<(i64, Bound<'py, PyList>)> {
     let depth = depth.checked_sub(1)?;
     let (mut bytes, copy) = (0_i64, PyList::empty(list.py()));
@@ -87,7 +85,6 @@ fn copied<'py>(list: &Bound<'py, PyList>, depth: usize) -> Option<(i64, Bound<'p
     Some((bytes, copy))
 }
 
-/// Whether a field's name is valid: a string, or a pair of strings, a title and a name.
 fn is_name(name: &Bound<'_, PyAny>) -> bool {
     let is_text = |text: &Bound<'_, PyAny>| text.is_exact_instance_of::<PyString>();
     match name.cast::<PyTuple>() {
@@ -96,8 +93,7 @@ fn is_name(name: &Bound<'_, PyAny>) -> bool {
     }
 }
 
-/// The number of items in a field of this shape. `None` if the shape is not an int or a tuple of ints, if it has too
-/// many extents, if an extent is negative, or if an extent or the product overflows.
+/// The number of items in a field of this shape; `None` if the shape is invalid.
 fn count(shape: &Bound<'_, PyAny>) -> Option<i64> {
     if shape.is_exact_instance_of::<PyInt>() {
         return native::small(shape).filter(|count| *count >= 0);
@@ -107,8 +103,8 @@ fn count(shape: &Bound<'_, PyAny>) -> Option<i64> {
     extents.as_slice().iter().try_fold(1, product)
 }
 
-/// Makes the CAI entries for an array that only the CUDA Array Interface can express. Shape, data, strides and stream
-/// are None, to be filled in later.
+/// The CAI entries of an array that only the CUDA Array Interface can express. Shape, data, strides and stream are None
+/// until the caller sets them.
 pub(super) fn words(
     py: Python<'_>,
     typestr: &str,

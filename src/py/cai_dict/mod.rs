@@ -1,8 +1,7 @@
 //! Reads and writes the CUDA Array Interface dict.
 //!
-//! [`decode`] follows the specification, with exceptions that real producers need. `shape` and `strides` may be lists.
-//! The read-only flag may be NumPy's `bool_`, or the integer 0 or 1. The caller can allow the streams 0 and -1
-//! ([`Reading`]).
+//! [`decode`] also accepts what real producers have: `shape` and `strides` as lists, and NumPy's `bool_`, 0 or 1 as the
+//! read-only flag.
 
 mod descr;
 mod recent;
@@ -23,31 +22,27 @@ use crate::py::text::{an_object, refused, shown};
 use crate::py::{flag, native, numpy};
 use crate::stream::{Ready, Stream, Thread};
 
-/// A CAI dict with the typestr and `descr` of an array whose element type or strides DLPack cannot express; `None` for
+/// The typestr and `descr` of an array whose element type or strides DLPack cannot express, as a CAI dict; `None` for
 /// other arrays.
 pub(crate) type Words = Option<Py<PyDict>>;
 
-/// What the caller of [`decode`] knows about a dict.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reading {
-    /// The stream that this producer means if a dict of version 3 names none, or names 0. `None` for producers that
-    /// follow the specification.
+    /// The stream that the producer means if a dict of version 3 names none, or 0. `None` if the producer follows the
+    /// specification.
     pub(crate) unnamed: Option<Stream>,
-    /// Whether the caller has passed a stream, or -1. If so, a stream 0 or -1 in the dict is no error.
+    /// Whether the caller passed a stream, or -1. If so, a stream 0 or -1 in the dict is no error.
     pub(crate) declared: bool,
-    /// The element type, if the caller knows it. It replaces the typestr's type if the typestr has the same item size
-    /// in this machine's byte order. Otherwise it is ignored.
+    /// The element type, if the caller knows it. Ignored unless it has the typestr's item size.
     pub(crate) said: Option<Dtype>,
 }
 
-/// An object's element type, and the type's name, each if known.
 pub(crate) type OwnType = (Option<Dtype>, Option<String>);
 
 /// Reads and checks `dict`, and writes its layout to `layout`.
 ///
-/// If the typestr says no more than the size, `own` is called and asks the object for its element type. If DLPack has
-/// types of this size that NumPy has no letter for, the call is `own(true)`, which returns the type's name. Otherwise
-/// it is `own(false)`, which returns the type; the type is used if it has the typestr's size.
+/// `own` is called only if the typestr gives no more than the size, and asks the object for its element type:
+/// `own(true)` for the type's name, `own(false)` for the type.
 ///
 /// An array that DLPack cannot express is refused without `words`. With `words` it is accepted, and `words` receives
 /// its typestr and `descr`.
@@ -116,13 +111,12 @@ pub(crate) fn decode(
     Ok(decoded)
 }
 
-/// The alignment in bytes that a GPU needs to read the items: [`Typestr::alignment`] of the typestr in `words`.
+/// The alignment in bytes that a GPU needs to read the items of an array with these `words`.
 pub(crate) fn alignment(words: &Bound<'_, PyDict>) -> PyResult<u64> {
     let typestr = words.as_any().get_item(intern!(words.py(), "typestr"))?;
     Ok(Typestr::alignment(typestr.extract()?))
 }
 
-/// The error for `array`, whose element type or strides DLPack cannot express.
 #[cold]
 pub(crate) fn no_word(array: &Descriptor, words: &Bound<'_, PyDict>) -> PyErr {
     let py = words.py();
@@ -147,7 +141,6 @@ pub(crate) fn no_word(array: &Descriptor, words: &Bound<'_, PyDict>) -> PyErr {
     refused().unwrap_or_else(|error| error)
 }
 
-/// Reads the `stream` entry, which must be an integer but no `bool`.
 fn stream_of(stream: &Bound<'_, PyAny>) -> PyResult<i128> {
     if stream.is_instance_of::<PyBool>() {
         return Err(Error::new(Kind::StreamInDict, format!("the bool {stream}")).into());
@@ -162,7 +155,7 @@ fn stream_of(stream: &Bound<'_, PyAny>) -> PyResult<i128> {
     })
 }
 
-/// The keys that the specification defines, in the order of [`native::CaiKeys`].
+/// The keys of a CAI dict, in the order of [`native::CaiKeys`].
 fn names(py: Python<'_>) -> native::CaiKeys<'_, '_> {
     [
         intern!(py, "shape"),
@@ -217,8 +210,7 @@ fn uncommon_int(value: &Bound<'_, PyAny>) -> PyResult<Result<i64, String>> {
     }
 }
 
-/// Reads a tuple or list of at most [`MAX_NDIM`] integers. The length is checked before a list is copied, since a list
-/// can be huge.
+/// Reads a tuple or list of at most [`MAX_NDIM`] integers. The length is checked first, since a list can be huge.
 fn dims(
     values: &Bound<'_, PyAny>,
     field: &str,
@@ -232,7 +224,7 @@ fn dims(
         tuple.clone()
     } else if let Ok(list) = values.cast::<PyList>() {
         check(list.len())?;
-        // Copy first: reading an item may run code that changes the list.
+        // Reading an item may run code that changes the list.
         list.to_tuple()
     } else {
         return Err(Error::new(malformed, an_object(values)?).into());
@@ -269,8 +261,8 @@ fn data_entry(value: &Bound<'_, PyAny>) -> PyResult<(u64, bool)> {
     Ok((pointer, readonly))
 }
 
-/// Makes the dict of `array`, with exactly the types that the specification gives. `ready` determines the dict's
-/// stream. `words` has the typestr and `descr` of an array that only CAI can express; `None` for other arrays.
+/// Makes the dict of `array`. `words` has the typestr and `descr` of an array that only CAI can express; `None` for
+/// other arrays.
 pub(crate) fn encode<'py>(
     py: Python<'py>,
     array: &Descriptor,
@@ -301,8 +293,7 @@ pub(crate) fn encode<'py>(
     Ok(dict)
 }
 
-/// Copies `template` and fills in all but `data`. The copy already has every key: six insertions would grow the dict
-/// twice.
+/// A copy of `template` has every key already, so the dict does not grow.
 fn filled<'py>(
     template: &Bound<'py, PyDict>,
     entries: &cai::Entries<'_>,
@@ -319,11 +310,10 @@ fn filled<'py>(
     Ok(dict)
 }
 
-/// The handle of the stream that most arrays are ready on, the legacy default stream.
 const LEGACY: u64 = Stream::Legacy.handle();
 
-/// Two dict templates for each element type: one without a stream, one with the legacy default stream. They are in the
-/// order of the table of types.
+/// Two dicts for each element type, in the order of the table of types: one without a stream, one with the legacy
+/// default stream.
 #[cold]
 fn templates(py: Python<'_>) -> PyResult<Vec<[Py<PyDict>; 2]>> {
     let template = |dtype: Dtype, stream: Option<u64>| -> PyResult<_> {

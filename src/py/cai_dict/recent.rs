@@ -1,4 +1,4 @@
-//! A cache of CAI dicts that this thread has made. Most programs export many arrays of a few shapes.
+//! A cache of CAI dicts that this thread has made.
 
 use std::cell::{Cell, RefCell};
 
@@ -10,7 +10,6 @@ use crate::dtype::Dtype;
 use crate::layout::Layout;
 use crate::local::local;
 
-/// How many kinds of arrays a thread caches.
 const KEPT: usize = 4;
 
 #[derive(Debug)]
@@ -18,7 +17,7 @@ struct DictKind {
     dtype: Dtype,
     layout: Layout,
     stream: Option<u64>,
-    /// The cached dict, in which `data` is not set. It is stored the second time that an array of this kind comes up.
+    /// The cached dict, in which `data` is not set. Stored when an array of this kind comes up for the second time.
     dict: Option<Py<PyDict>>,
 }
 
@@ -29,7 +28,6 @@ impl DictKind {
     }
 }
 
-/// The cached kinds of arrays, and the index of the kind to replace next.
 struct Recent {
     kinds: RefCell<Vec<DictKind>>,
     next: Cell<usize>,
@@ -40,10 +38,10 @@ local! {
         const { Recent { kinds: RefCell::new(Vec::new()), next: Cell::new(0) } };
 }
 
-/// Returns a new dict for `array`: a copy of a cached one, or what `make` returns. The caller must set its `data`.
+/// A new dict for `array`, whose `data` the caller must set.
 ///
-/// The cache is never borrowed while an object is made or dropped. Either can start a garbage collection, which may run
-/// code that calls this function again.
+/// The cache is never borrowed while an object is made or dropped: a garbage collection may then run code that calls
+/// this function again.
 #[inline]
 pub(super) fn dict<'py>(
     py: Python<'py>,

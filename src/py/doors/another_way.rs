@@ -13,9 +13,8 @@ use crate::py::producers::{ImportFor, Refused, cai, dlpack, types};
 use crate::py::streams::StreamArgument;
 use crate::py::text::{an_object, shown};
 
-/// Handles `refused`, the error of the first import of `x`. Returns an interrupt as it is. If the type's protocols have
-/// changed since `facts` were found, calls `again` with the new facts. Otherwise imports `x` by another protocol if one
-/// may do, else fails.
+/// Handles `refused`, the error of the first import of `x`. If the type's protocols have changed since `facts` were
+/// found, calls `again` with the new facts. Otherwise tries another protocol, if one may do.
 #[cold]
 #[inline(never)]
 pub(super) fn take_in(
@@ -46,8 +45,7 @@ pub(super) fn take_in(
     }
 }
 
-/// Tries `__dlpack__` if the exchange API failed, then the dict. Each way makes its own checks, such as for gradients
-/// or the device. Each error has the previous error as its cause.
+/// Each error has the previous error as its cause.
 fn by_another_protocol(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
@@ -56,7 +54,7 @@ fn by_another_protocol(
 ) -> PyResult<Box<HeldMemory>> {
     let py = x.py();
     let because = |error: PyErr, cause: &PyErr| {
-        // A producer may keep one exception and raise it again, even as the cause of the first error.
+        // A producer may keep an exception and raise it again, even as the cause of the first error.
         let mut causes = std::iter::successors(Some(cause.clone_ref(py)), |one| one.cause(py));
         if !causes.any(|one| one.value(py).is(error.value(py))) {
             error.set_cause(py, Some(cause.clone_ref(py)));
@@ -71,8 +69,8 @@ fn by_another_protocol(
             Err(refused) => return Err(because(refused.into(), &first)),
         }
     }
-    // Without a dict, the first error stands. If reading the dict raises an exception other than AttributeError, go on:
-    // `from_dict` reports that exception.
+    // Without a dict, the first error stands. If reading the dict raises another exception, go on: `from_dict` reports
+    // it.
     if !matches!(answered(py, has_cai(x))?, Some(true) | None) {
         return Err(first);
     }
@@ -83,7 +81,6 @@ fn by_another_protocol(
     from_dict(x, facts, asked).map_err(|error| because(error, &first))
 }
 
-/// Why an object cannot use the `__dlpack__` that its type has.
 enum Unspoken {
     /// Reading the object's `__dlpack__` raises an exception, as a property may. The object's type has a CAI dict.
     Lacking,
@@ -105,13 +102,11 @@ fn unspoken(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<Unspoken
     Ok(Some(Unspoken::NoMethod(Error::new(Kind::Protocol, got))))
 }
 
-/// Whether `x` has a `__cuda_array_interface__`, its own or its type's. This reads the attribute, which may be slow, so
-/// it is asked only if nothing else works.
+/// Reads the attribute `__cuda_array_interface__`, which may be slow. So call this only if nothing else works.
 pub(super) fn has_cai(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     speaks(x, intern!(x.py(), "__cuda_array_interface__"))
 }
 
-/// Imports an object by its CUDA Array Interface, and hands it over to the consumer.
 pub(super) fn from_dict(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,

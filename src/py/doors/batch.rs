@@ -21,20 +21,18 @@ use crate::py::producers::dlpack;
 use crate::py::source::consumers_place;
 use crate::py::streams::StreamArgument;
 
-/// The result of converting several arrays.
 #[derive(Default)]
 pub(super) struct ArrayBatch<'py> {
-    /// The new arrays.
     pub(super) made: Vec<Bound<'py, PyAny>>,
-    /// The capsules among the given objects, each with its index there. They are consumed after the last step that may
+    /// The capsules among the given objects, each with its index. The caller consumes them after the last step that may
     /// fail.
     pub(super) unconsumed: Vec<(usize, Unconsumed)>,
-    /// For arrays that are lent to one call: an object for each, which ends the loan when it is called.
+    /// For each array that is lent to a call, an object that ends the loan when it is called.
     pub(super) lent: Loans<'py>,
 }
 
 impl ArrayBatch<'_> {
-    /// Consumes the capsules. If one fails, those after it are not consumed.
+    /// If one fails, the capsules after it are not consumed.
     pub(super) fn consume(&mut self, py: Python<'_>) -> Result<(), ItemError> {
         let mut capsules = std::mem::take(&mut self.unconsumed).into_iter();
         capsules.try_for_each(|(item, capsule)| capsule.consume(py).map_err(about(item)))
@@ -42,8 +40,8 @@ impl ArrayBatch<'_> {
 }
 
 impl Converter {
-    /// Imports `xs`, and makes an array of the library from each, all or none. Consumes no capsule: the caller does so
-    /// afterwards.
+    /// Imports `xs`, and makes an array of the library from each, all or none. Consumes no capsule: the caller must do
+    /// so afterwards.
     pub(super) fn several<'py>(
         &self,
         py: Python<'py>,
@@ -54,10 +52,8 @@ impl Converter {
         let readonly = how.readonly.or(traits.limits.readonly);
         let named = StreamArgument::parse(stream)?;
         let mut batch = ArrayBatch::default();
-        // A single array, unless it is a capsule, is handed over at once and not collected here.
         let room = if xs.len() == 1 { 0 } else { xs.len() };
         let (mut sources, mut capsules) = (Vec::with_capacity(room), Vec::new());
-        // The GPUs of the arrays, and for each array the index of its GPU.
         let (mut ordinals, mut numbers) = (SmallVec::<[_; 2]>::new(), SmallVec::<[_; 4]>::new());
         let mut signals = Signals::default();
         for (item, x) in xs.iter().enumerate() {
@@ -85,7 +81,7 @@ impl Converter {
         let streams: Vec<ConsumerStream<'py>> = of
             .map(|ordinal| ConsumerStream::of(library, traits, ordinal, stream))
             .collect::<PyResult<_>>()?;
-        // This is empty if the caller named one stream for all arrays, so that its object is asked only once.
+        // Empty if the caller named one stream for all arrays, so that the stream's object is asked only once.
         let current = if stream.is_some() { &[][..] } else { &streams[..] };
         let arguments = current
             .iter()
@@ -107,15 +103,15 @@ impl Converter {
             let array = self.make_for_call(py, traits, source, &how, &mut batch.lent);
             batch.made.push(array.map_err(about(item))?);
         }
-        // Check last that no code has consumed a capsule meanwhile. The capsules themselves are consumed by the caller.
+        // Check last that nobody has consumed a capsule meanwhile.
         for (item, capsule) in &batch.unconsumed {
             capsule.check(py).map_err(about(*item))?;
         }
         Ok(batch)
     }
 
-    /// Makes `source` usable on the stream that the caller `named`, else on the library's current stream, if it has
-    /// one. Returns the consumer's stream. An error about the array, rather than the call, gets the number 0.
+    /// Makes the memory usable on the stream that the caller named, else on the library's current stream. Returns that
+    /// stream.
     pub(super) fn hand_over<'py>(
         &self,
         py: Python<'py>,
@@ -128,7 +124,6 @@ impl Converter {
         let library = self.library.bind(py);
         let asked = ConsumerStream::of(library, traits, at.ordinal, stream)?;
         let explained = |error| asked.explain(library, error);
-        // The caller's stream object was asked already: do not ask it again.
         let argument =
             if stream.is_some() { named } else { asked.argument().map_err(explained)? };
         let handed_over = hand_over(DOOR, py, source, &Recipient::of(&argument));
@@ -137,8 +132,7 @@ impl Converter {
         Ok(asked)
     }
 
-    /// Like [`Self::make`]. If `how` says that the array is lent to a call, also adds the object that ends the loan to
-    /// `lent`.
+    /// Like [`Self::make`]. For an array that is lent to a call, also adds the object that ends the loan to `lent`.
     fn make_for_call<'py>(
         &self,
         py: Python<'py>,
@@ -157,8 +151,7 @@ impl Converter {
     }
 }
 
-/// Fails if a capsule is in `xs` twice, since its tensor can be taken only once. `capsules` has the indices of all
-/// capsules.
+/// Fails if a capsule is in `xs` twice, since its tensor can be taken only once. `capsules` has the capsules' indices.
 fn refuse_twice(capsules: &[usize], xs: &[Bound<'_, PyAny>]) -> Result<(), ItemError> {
     let mut seen = HashSet::new();
     match capsules.iter().find(|item| !seen.insert(xs[**item].as_ptr() as usize)) {

@@ -1,5 +1,5 @@
 //! The array arguments of a call that `adapt` makes. When the call has returned, each producer's stream waits for the
-//! call's work on the memory, even if the function kept the arrays.
+//! call's work on the memory, even if the function kept the array.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use crate::py::lease::{CallWatch, HeldMemory, goes_on};
 use crate::py::streams::StreamArgument;
 use crate::py::views::BaseView;
 
-/// One object for each array that is lent to a call. Calling the object ends the loan.
+/// An object for each array that is lent to a call. Calling the object ends the loan.
 pub(super) type Loans<'py> = SmallVec<[Bound<'py, PyAny>; 4]>;
 
 /// One array that was converted for a call.
@@ -19,18 +19,15 @@ pub(super) type Loans<'py> = SmallVec<[Bound<'py, PyAny>; 4]>;
 #[derive(Debug)]
 pub(crate) struct CallArgument {
     watch: Mutex<Option<CallWatch>>,
-    /// Whether the array is a view. A view records when a consumer reads it; any other array counts as read at the
-    /// call's end.
+    /// A view records when a consumer reads it; any other array counts as read.
     is_view: bool,
 }
 
 impl CallArgument {
-    /// Begins to watch the users of the array that will be made from `source`.
     pub(super) fn of(py: Python<'_>, source: &mut HeldMemory) -> PyResult<Self> {
         Ok(Self { watch: Mutex::new(Some(source.watch(py)?)), is_view: false })
     }
 
-    /// Records whether the new array is a view.
     pub(super) fn made(mut self, array: &Bound<'_, PyAny>) -> Self {
         self.is_view = array.is_instance_of::<BaseView>();
         self
@@ -43,9 +40,8 @@ pub(crate) fn _unraisable(error: &Bound<'_, PyAny>) {
     PyErr::from_value(error.clone()).write_unraisable(error.py(), None);
 }
 
-/// Records that work on `stream` goes on using the memory of `view`, which is ready there. At the end of each lease of
-/// that memory, the producer's stream waits for `stream` too. This is needed since the library's own arrays over the
-/// memory have no lease.
+/// Records that work on `stream` goes on using the memory of `view`. At the end of each lease of the memory, the
+/// producer's stream then waits for `stream` too.
 pub(super) fn goes_on_with<'py>(
     view: &Bound<'py, PyAny>,
     stream: &Bound<'py, PyAny>,

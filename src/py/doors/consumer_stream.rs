@@ -10,8 +10,8 @@ use crate::py::interpreter::answered;
 use crate::py::streams::StreamArgument;
 use crate::stream::{Stream, Thread};
 
-/// The consumer's stream for the arrays of a GPU: what the caller passed, the object that the library returned, or the
-/// driver handle that the library returned. There may be none.
+/// The consumer's stream for the arrays of a GPU: what the caller passed, or what the library returned as its current
+/// stream. There may be none.
 #[derive(Debug)]
 pub(super) struct ConsumerStream<'py> {
     pub(super) answer: Option<Bound<'py, PyAny>>,
@@ -21,7 +21,6 @@ pub(super) struct ConsumerStream<'py> {
 }
 
 impl<'py> ConsumerStream<'py> {
-    /// Finds the stream on which the consumer of a GPU's arrays works.
     pub(super) fn of(
         library: &Bound<'py, PyAny>,
         traits: &LibraryTraits,
@@ -53,7 +52,7 @@ impl<'py> ConsumerStream<'py> {
         Ok(asked)
     }
 
-    /// The stream as the argument `stream=` takes it; Python's `None` if there is none.
+    /// Python's `None` if there is no stream.
     pub(super) fn into_python(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let named = |handle| Stream::from_native(handle, Thread::current()).handle();
         match self.native.map(named) {
@@ -62,12 +61,10 @@ impl<'py> ConsumerStream<'py> {
         }
     }
 
-    /// If the library, not the caller, named the stream, rewrites an error about the stream so that it names the
-    /// library.
+    /// If the library, not the caller, named the stream, an error about the stream names the library.
     #[cold]
     pub(super) fn explain(&self, library: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
         let py = library.py();
-        // An error with a traceback comes from Python code, so leave it as it is.
         if self.is_named || error.traceback(py).is_some() {
             return error;
         }
@@ -84,7 +81,6 @@ impl<'py> ConsumerStream<'py> {
         }
     }
 
-    /// Parses the stream as an argument `stream=`.
     pub(super) fn argument(&self) -> PyResult<StreamArgument<'_, 'py>> {
         let argument = match self.native {
             Some(handle) => StreamArgument::native(handle),

@@ -121,14 +121,12 @@ fn converted<'py>(
     }
 }
 
-/// Finds the library that `to` names, and returns its converter. Fails if there is no such library.
 #[cold]
 fn found<'py>(to: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Converter>> {
     let libraries = to.py().import("cai_bridge._libraries")?;
     Ok(libraries.call_method1("find", (to,))?.getattr("converter")?.cast_into()?)
 }
 
-/// The converter that an earlier call found for `to`.
 fn known<'py>(to: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Converter>>> {
     static FOUND: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let py = to.py();

@@ -38,23 +38,20 @@ pub(crate) struct Converter {
     #[pyo3(get)]
     pub(super) library: Py<PyAny>,
     traits: PyOnceLock<LibraryTraits>,
-    /// A quick way to make the library's arrays, once it is known to work.
+    /// A quick way to make the library's arrays; set once the way is known to work.
     quick: PyOnceLock<Box<dyn Makes>>,
-    /// The first array types of other libraries that this converter has seen. An object of such a type is known to be
-    /// an array.
     foreign: [PyOnceLock<Py<PyType>>; MOST],
-    /// Further array types of other libraries, seen after `foreign` was full. When it has [`KEPT`] types, the next type
-    /// replaces them all.
+    /// Array types seen after `foreign` was full, by address. When the map has [`KEPT`] types, the next type replaces
+    /// them all.
     more_foreign: Mutex<ForeignTypes>,
-    /// Whether a tree had a host array that was noticed only when its import failed. If so, the walk of each later tree
-    /// asks each array where it is, until a tree has no such array.
+    /// Whether a tree's array failed to import because it is on the host. If so, the walk of each later tree asks each
+    /// array where it is, until a tree has no such array.
     pub(super) meets_hosts: AtomicBool,
 }
 
-/// How many types [`Converter::foreign`] holds: more array types than most programs have.
 const MOST: usize = 16;
 
-/// Array types by their addresses. The types are kept alive, so no other type gets their addresses.
+/// The types are kept alive, so that no other type gets their addresses.
 type ForeignTypes = HashMap<usize, Py<PyType>, BuildHasherDefault<WordHasher>>;
 
 #[pymethods]
@@ -119,8 +116,8 @@ impl Converter {
             let Some(Converted { tree, arrays, mut made, lent }) = converted else {
                 return Ok(py.None().into_bound(py));
             };
-            // Numba's arrays in pinned and managed memory are NumPy arrays by type. Results are not made like these
-            // arrays.
+            // Results are not made like NumPy's arrays: Numba's arrays in pinned and managed memory are NumPy arrays by
+            // type.
             let is_like = |x: &&Bound<'py, PyAny>| !facts(x).is_ok_and(|facts| facts.is_numpys);
             let mut given = arrays.iter();
             made.retain(|array| !given.next().is_some_and(|x| x.is(array)));
@@ -161,7 +158,6 @@ impl Converter {
         entry(slf.py(), || slf.get().stream_on(slf.py(), ordinal, None))
     }
 
-    /// The `Library` also refers to its converter, so this is a cycle.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.library)
     }
@@ -172,8 +168,8 @@ impl Converter {
         self.traits.get_or_try_init(py, || LibraryTraits::of(self.library.bind(py)))
     }
 
-    /// The stream that the library works on, on a GPU: `stream` if the caller gave one, else the library's current one;
-    /// Python's `None` if it has none.
+    /// The stream that the caller passed as `stream`, else the library's current stream; Python's `None` if the library
+    /// has none.
     pub(super) fn stream_on<'py>(
         &self,
         py: Python<'py>,
@@ -182,13 +178,11 @@ impl Converter {
     ) -> PyResult<Bound<'py, PyAny>> {
         let library = self.library.bind(py);
         let asked = ConsumerStream::of(library, self.traits(py)?, ordinal, stream)?;
-        // If the caller did not pass the stream, an error about it names the library.
         asked.argument().map_err(|error| asked.explain(library, error))?;
         asked.into_python(py)
     }
 
-    /// Converts `x` the quick way; `None` if the quick way does not apply. Returns `x` itself if it is the library's
-    /// own array, and `how` has neither `stream` nor `readonly`. `how` must not have `copy` or `detach`.
+    /// `None` if the quick way does not apply. `how` must not have `copy` or `detach`.
     pub(super) fn single<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -222,9 +216,8 @@ impl Converter {
         self.make(py, traits, source, readonly, asked.answer.as_ref()).map(Some)
     }
 
-    /// Whether `x` is an array of another library. Capsules and dicts are not. The converter keeps the type of such an
-    /// array, and takes later objects of that type for arrays too. It does not keep a subclass of NumPy's array that
-    /// has a CAI dict: each object of that type is examined.
+    /// Whether `x` is an array of another library. Capsules and dicts are not. Later objects of a type that the
+    /// converter keeps count as arrays, too.
     pub(super) fn is_foreign(
         &self,
         x: &Bound<'_, PyAny>,
@@ -238,10 +231,9 @@ impl Converter {
         if traits.has(x)? || !facts(x)?.is_array() {
             return Ok(false);
         }
-        // This subclass of NumPy's array has a CAI dict, but its objects without a dict are NumPy's own. So do not keep
-        // the type.
+        // Do not keep a subclass of NumPy's array that has a CAI dict: its objects without a dict are NumPy's own.
         if !facts(x)?.is_numpys {
-            // If another thread fills the same place first, the type is not kept this time.
+            // If another thread fills the place first, the type is not kept this time.
             match self.foreign.iter().find(|known| known.get(py).is_none()) {
                 Some(free) => drop(free.set(py, kind.unbind())),
                 None => self.add_foreign(kind),
@@ -250,7 +242,7 @@ impl Converter {
         Ok(true)
     }
 
-    /// Whether `more_foreign` has `kind`. Looks there only if `foreign` is full.
+    /// Looks in `more_foreign` only if `foreign` is full.
     #[inline]
     fn is_more_foreign(&self, kind: &Bound<'_, PyType>) -> bool {
         self.foreign.last().is_some_and(|last| last.get(kind.py()).is_some())
@@ -265,7 +257,7 @@ impl Converter {
             more.insert(kind.as_ptr().addr(), kind.unbind());
             gone
         };
-        // Dropping a type can run arbitrary code, so release the lock first.
+        // Dropping a type can run arbitrary code, so the lock is released first.
         drop(gone);
     }
 
@@ -273,7 +265,7 @@ impl Converter {
         self.more_foreign.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the library's array from `source`, which is already usable on `stream`.
+    /// The memory of `source` must be usable on `stream` already.
     pub(super) fn make<'py>(
         &self,
         py: Python<'py>,
@@ -325,8 +317,8 @@ impl Converter {
     }
 }
 
-/// Fails if the `make` of a registered library has returned None, or an array that does not keep its view alive, which
-/// is checked for a `CaiView` with memory. Such an array could be used after its memory was given back.
+/// Fails if `make` has returned None, or for a `CaiView` with memory an array that does not keep the view alive: such
+/// an array could be used after its memory was given back.
 fn check_made(
     made: &Bound<'_, PyAny>,
     view: &Bound<'_, BaseView>,

@@ -23,8 +23,6 @@ use crate::py::views::BaseView;
 pub(super) type ArrayList<'py> = Vec<Bound<'py, PyAny>>;
 
 impl Converter {
-    /// Converts `x`, which is no tree, in the cases that [`Self::single`] leaves: copies, detaching, and objects for
-    /// which it has no quick way.
     pub(super) fn other<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -46,7 +44,6 @@ impl Converter {
         batch.made.pop().ok_or_else(|| Error::new(Kind::Released, "no array").into())
     }
 
-    /// Converts the arrays of a tree, all or none. Some may be on the host, and some may be the library's own.
     pub(super) fn leaves<'py>(
         &self,
         py: Python<'py>,
@@ -87,7 +84,6 @@ impl Converter {
         Ok(all)
     }
 
-    /// Converts other libraries' arrays on GPUs, or copies of them if `how` asks for copies.
     fn foreign<'py>(
         &self,
         py: Python<'py>,
@@ -100,7 +96,7 @@ impl Converter {
             (given, unconsumed) = (copied.made, copied.unconsumed);
         }
         if let Some(made_on) = how.made_on {
-            // The arrays have pending work on `made_on`, and their memory is given back to that stream.
+            // Memory is given back to `made_on`, the stream of the arrays' pending work.
             let taken = taken(py, &given)?;
             unconsumed.extend(taken.unconsumed);
             for (item, view) in taken.made.iter().enumerate() {
@@ -114,8 +110,8 @@ impl Converter {
         Ok(batch)
     }
 
-    /// Copies `arrays`, and returns the copies as capsules. Where [`Self::copied`] makes no copy, returns the array
-    /// itself. The result's `unconsumed` has the given capsules that were copied: the caller consumes them.
+    /// Returns the copies as capsules; an array that is not copied is returned itself. The caller consumes
+    /// `unconsumed`, the given capsules that were copied.
     fn copies<'py>(
         &self,
         py: Python<'py>,
@@ -126,7 +122,6 @@ impl Converter {
         StreamArgument::parse(how.stream)?;
         let traits = self.traits(py)?;
         let mut batch = ArrayBatch { made: arrays, ..ArrayBatch::default() };
-        // The library takes no read-only array. Make no copy: the import will refuse the array.
         if how.readonly == Some(true) && traits.limits.writes {
             return Ok(batch);
         }
@@ -159,7 +154,7 @@ impl Converter {
         Ok(batch)
     }
 
-    /// Returns a capsule with a copy of `x`, made on the consumer's stream, if a copy is wanted; else `x` itself. For
+    /// If `copy` is true, returns a capsule with a copy of `x`, made on the consumer's stream; else `x` itself. For
     /// NumPy, whose arrays are copies anyway, returns `x` itself, but refuses `copy=False`.
     pub(super) fn copied<'py>(
         &self,
@@ -181,7 +176,7 @@ impl Converter {
         let view = to_dlpack(x, stream, None)?;
         let on = self.stream_on(py, device_of(&view)?, stream)?;
         let asked = PyDict::new(py);
-        // Without a consumer's stream, make the copy ready on the legacy default stream.
+        // Without a consumer's stream, the copy is made ready on the legacy default stream.
         let on = if on.is_none() { 1_i32.into_pyobject(py)?.into_any() } else { on };
         asked.set_item(intern!(py, "stream"), on)?;
         asked.set_item(intern!(py, "max_version"), (1, 3))?;
@@ -191,7 +186,6 @@ impl Converter {
 }
 
 impl<'py> ArrayBatch<'py> {
-    /// Merges `other`, which converted the arrays numbered `among`, and puts its new arrays in their places.
     fn add(&mut self, other: Self, among: &[usize], made: &mut [Option<Bound<'py, PyAny>>]) {
         for (number, array) in among.iter().zip(other.made) {
             made[*number] = Some(array);
@@ -202,8 +196,7 @@ impl<'py> ArrayBatch<'py> {
     }
 }
 
-/// Returns `stream`, the consumer's, but leaves -1 out if a copy is made: -1 says that nothing is pending, but the copy
-/// is.
+/// Leaves out -1 if a copy is made: -1 says that nothing is pending, but the copy is.
 pub(super) fn waited_for<'a, 'py>(
     stream: Optional<'a, 'py>,
     copy: Option<bool>,
@@ -215,7 +208,7 @@ pub(super) fn waited_for<'a, 'py>(
     stream.filter(|stream| !(copy == Some(true) && is_none(stream)))
 }
 
-/// Imports arrays as views, with `stream=-1`: no stream waits, and the views name none.
+/// Imports arrays as views, with `stream=-1`: no stream waits.
 pub(super) fn taken<'py>(
     py: Python<'py>,
     arrays: &[Bound<'py, PyAny>],
@@ -228,7 +221,6 @@ pub(super) fn taken<'py>(
     )
 }
 
-/// The converters by which the bridge itself makes views.
 struct OfViews {
     any: PyOnceLock<Py<Converter>>,
     dlpack: PyOnceLock<Py<Converter>>,
@@ -236,7 +228,6 @@ struct OfViews {
 
 static OF_VIEWS: OfViews = OfViews { any: PyOnceLock::new(), dlpack: PyOnceLock::new() };
 
-/// The converter that makes views of any element type, for the bridge itself.
 pub(super) fn any(py: Python<'_>) -> PyResult<&Bound<'_, Converter>> {
     views(py, &OF_VIEWS.any, "ANY")
 }
@@ -257,7 +248,8 @@ fn views<'py>(
     known.get_or_try_init(py, import).map(|converter| converter.bind(py))
 }
 
-/// The GPU whose streams work on a view's memory. For managed and pinned memory DLPack's device number does not tell it.
+/// The GPU whose streams work on a view's memory. DLPack's device number does not tell it for managed and pinned
+/// memory.
 pub(super) fn device_of(view: &Bound<'_, PyAny>) -> PyResult<i32> {
     Ok(view.cast::<BaseView>()?.get().at().ordinal)
 }

@@ -99,7 +99,7 @@ pub(crate) fn from_cai<'py>(
     })
 }
 
-/// Returns a new `CaiView` of the array of `view`, with `stream` declared as the producer's, as in [`from_cai`].
+/// A `CaiView` of the array of `view`, with `stream` as the producer's stream, as in [`from_cai`].
 pub(super) fn ready_on<'py>(
     view: &Bound<'py, PyAny>,
     stream: &Bound<'py, PyAny>,

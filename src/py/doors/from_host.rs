@@ -1,9 +1,6 @@
-//! Arrays in host memory, for a library: shared with it, copied on the host, or copied to a GPU.
-//!
-//! A copy on a GPU is made on the consumer's stream, from pageable memory: bytes in memory that CUDA knows, such as
-//! pinned memory, are first copied on the host. When the call returns, the driver has read the host's bytes, so the
-//! program may change or free the host array at once. For larger arrays the driver may wait for the stream's work first
-//! (CUDA driver API, "API synchronization behavior"). Copies to a GPU in a graph capture are refused.
+//! Arrays in host memory, for a library: shared with it, copied on the host, or copied to a GPU. A copy to a GPU is
+//! made from pageable memory, so the driver has read the bytes when the call returns (CUDA driver API, "API
+//! synchronization behavior"), and the program may change or free the host array at once.
 
 use std::sync::Arc;
 
@@ -33,8 +30,8 @@ use crate::py::views::{CAPTURED, capsule_of_copy, copy_held, copy_is_for};
 use crate::stream::{Alive, Request, Stream};
 
 impl Converter {
-    /// Converts the host array `x` for the library: returns `x` itself, an array sharing its memory, or one over a
-    /// copy. A library that takes no host arrays gets a copy on the GPU if `copy` is true, else an error.
+    /// Returns `x` itself, an array that shares its memory, or a copy. A library that takes no host arrays gets a copy
+    /// on the GPU if `copy` is true, else an error.
     #[cold]
     pub(super) fn of_host<'py>(
         &self,
@@ -59,7 +56,6 @@ impl Converter {
             x.clone()
         } else {
             let tensor = host::take_in(x, copy)?;
-            // `as_asked` copies for NumPy.
             let tensor = if copy && !traits.is_numpy { tensor.copy()? } else { tensor };
             let ptr = tensor.array.ptr();
             let made = made_of(py, traits, from_host, tensor, asked)?;
@@ -71,8 +67,7 @@ impl Converter {
         if traits.is_numpy { as_asked(made, copy, asked) } else { Ok(made) }
     }
 
-    /// Makes the library's array from a copy of a host array. The copy is on the GPU of `stream`, else on the current
-    /// GPU.
+    /// The copy is on the GPU of the caller's stream, else on the current GPU.
     fn of_copy_on_gpu<'py>(
         &self,
         py: Python<'py>,
@@ -81,7 +76,7 @@ impl Converter {
         how: &ConvertOptions<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let said = StreamArgument::parse(how.stream)?;
-        // With -1, the library's stream must still wait for the copy.
+        // Even with -1, the library's stream must wait for the copy.
         let named = how.stream.filter(|_| said.request() != Request::NoOrder);
         let driver = driver::prepared(|call| detach(py, call))?;
         let ordinal = ordinal_for(&driver, &StreamArgument::parse(named)?)?;
@@ -103,7 +98,6 @@ impl Converter {
     }
 }
 
-/// Makes the library's array from `tensor`. It shares the tensor's memory, unless the library copies it.
 fn made_of<'py>(
     py: Python<'py>,
     traits: &LibraryTraits,
@@ -111,7 +105,7 @@ fn made_of<'py>(
     mut tensor: HostTensor,
     asked: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // If a tensor does not say whether it may be written, make NumPy's array read-only, which NumPy can express.
+    // NumPy can express read-only arrays, so make one of a tensor that does not say whether it may be written.
     if traits.is_numpy && !tensor.says_readonly {
         tensor.array.set_readonly(Some(true));
     }
@@ -126,7 +120,7 @@ fn made_of<'py>(
     Ok(made)
 }
 
-/// Fails if the library has copied the memory: XLA does so for memory that is not aligned to 64 bytes (JAX 0.10).
+/// Fails if the library has copied the memory, as XLA does with memory that is not aligned to 64 bytes (JAX 0.10).
 #[cold]
 fn check_shared(made: &Bound<'_, PyAny>, ptr: u64) -> PyResult<()> {
     let own = host::take_in(made, false)?.array.ptr();
@@ -137,7 +131,6 @@ fn check_shared(made: &Bound<'_, PyAny>, ptr: u64) -> PyResult<()> {
     Err(Error::new(Kind::CopyNeeded, got).into())
 }
 
-/// Returns NumPy's array itself, a copy of it, or a read-only view, as the caller asked.
 fn as_asked(
     array: Bound<'_, PyAny>,
     copy: bool,
@@ -158,7 +151,6 @@ fn as_asked(
     Ok(made)
 }
 
-/// The GPU on which a copy for this stream is made: the stream's GPU, else the current one.
 fn ordinal_for(driver: &Handle, argument: &StreamArgument<'_, '_>) -> PyResult<i32> {
     if let Some(ordinal) = argument.ordinal() {
         return Ok(ordinal);
@@ -172,7 +164,7 @@ fn ordinal_for(driver: &Handle, argument: &StreamArgument<'_, '_>) -> PyResult<i
     }
 }
 
-/// Copies a host array to the GPU at `at`, and returns the copy as a capsule, usable on the stream of `argument`.
+/// Copies a host array to the GPU at `at`, and returns a capsule with the copy, usable on the stream of `argument`.
 fn uploaded<'py>(
     py: Python<'py>,
     driver: &Handle,

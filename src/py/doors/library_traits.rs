@@ -1,5 +1,4 @@
-//! What a `Library` object says about its library. Also imports arrays for the library, and makes arrays through its
-//! exchange API.
+//! What a `Library` object says about its library.
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::intern;
@@ -21,23 +20,20 @@ use crate::py::producers::{ImportFor, Wanted};
 use crate::py::streams::StreamArgument;
 use crate::py::views::DLPackView;
 
-/// The name of `convert` in logs and traces. The conversions of a call's arguments and result have it too.
+/// The name of `convert` in logs and traces, also for the conversions of a call's arguments and result.
 pub(super) const DOOR: &str = "convert";
 
-/// What a `Library` object says about its library.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each asked by its name")]
 pub(super) struct LibraryTraits {
-    /// The types of the library's arrays.
     pub(super) types: Py<PyTuple>,
     pub(super) method: Method,
     pub(super) current: CurrentStreamRoute,
-    /// Whether the program registered the library. If so, the bridge checks what `make` returns, except for element
-    /// types that only a CAI dict can express.
+    /// Whether the program registered the library. If so, the bridge checks the arrays that the library makes.
     pub(super) is_registered: bool,
-    /// Whether the library is NumPy, whose arrays are all on the host. NumPy gets copies of GPU arrays.
+    /// Whether the library is NumPy, which gets copies of GPU arrays.
     pub(super) is_numpy: bool,
-    /// The function that makes an array of the library from a host array, as "module:name". If `None`, the library gets
+    /// The function that makes the library's array from a host array, as "module:name". If `None`, the library gets
     /// host arrays only as copies on a GPU.
     pub(super) from_host: Option<String>,
     /// Which consumers must be able to express an array that is converted.
@@ -48,27 +44,23 @@ pub(super) struct LibraryTraits {
 /// How to find the current stream of a library with [`Method::Make`].
 #[derive(Debug)]
 pub(super) enum CurrentStreamRoute {
-    /// In Rust, for a known library, without calling its `Library` object. The library's arrays may be made in Rust
-    /// too.
+    /// In Rust, for a known library, without calling its `Library` object.
     Known(Py<libraries::CurrentStream>),
-    /// By the `current_stream` method of the `Library` object.
     Own,
     /// As [`CurrentStreamRoute::Own`], but only a default: each call may name another stream, as Numba's kernels do.
     Default,
 }
 
-/// How the library makes an array.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Method {
     /// Through the library's exchange API, which also returns the library's current stream.
     Table(ExchangeTable),
-    /// From a view of this class, after the hand-over, usually by the `make` method of the `Library` object.
+    /// From a view of this class, after the hand-over.
     Make(ViewClass),
-    /// Not at all: `convert` returns a view of this class. The library has no current stream.
+    /// Not at all: `convert` returns a view of this class, and there is no current stream.
     View(ViewClass),
 }
 
-/// The class of view: `CaiView` or `DLPackView`.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ViewClass {
     Cai,
@@ -76,7 +68,6 @@ pub(super) enum ViewClass {
 }
 
 impl LibraryTraits {
-    /// Asks `library`, a `Library` object, for its traits. This imports the library itself.
     pub(super) fn of(library: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = library.py();
         let types = library.getattr(intern!(py, "types"))?.cast_into::<PyTuple>()?;
@@ -114,8 +105,8 @@ impl LibraryTraits {
         })
     }
 
-    /// Whether `x` is one of the library's own arrays. Numba's arrays of pinned and managed memory subclass NumPy's,
-    /// but are not NumPy's own: work on them may be pending.
+    /// Whether `x` is one of the library's own arrays. Numba's arrays of pinned and managed memory have a subclass of
+    /// NumPy's type, but are not NumPy's own: work on them may be pending.
     pub(super) fn has(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = x.py();
         if !x.is_instance(self.types.bind(py))? {
@@ -125,8 +116,7 @@ impl LibraryTraits {
         Ok(!has_more || !speaks(x, intern!(py, "__cuda_array_interface__"))?)
     }
 
-    /// Imports an array, sets its read-only flag, and checks that the library can take the array. The consumer's stream
-    /// does not wait yet, though the import must know `consumer`, the stream that the caller named.
+    /// Imports an array, and checks that the library can take it. The stream of `consumer` does not wait yet.
     pub(super) fn take(
         &self,
         x: &Bound<'_, PyAny>,
@@ -146,8 +136,7 @@ impl LibraryTraits {
         Ok(source)
     }
 
-    /// The error that says to pass `copy=True`, if `x` is a host array, no capsule, and the library has no `from_host`;
-    /// else `error`.
+    /// For a host array that the library could get as a copy, the error that says to pass `copy=True`; else `error`.
     #[cold]
     fn explain_host(&self, x: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
         let py = x.py();
@@ -155,7 +144,7 @@ impl LibraryTraits {
             let may = self.from_host.is_none() && error.is_instance_of::<PyBufferError>(py);
             Ok(may && !x.is_instance_of::<PyCapsule>() && !is_on_gpu(x)?)
         };
-        // If the array cannot say where it is, return the first error.
+        // The array cannot say where it is: return `error`.
         match answered(py, is_host()) {
             Ok(Some(true)) => Error::new(Kind::CpuConverted, "CPU memory").into(),
             Ok(_) => error,
@@ -164,7 +153,7 @@ impl LibraryTraits {
     }
 }
 
-/// Which consumers must be able to express an array that is converted: the library may say so, else `method` decides.
+/// The library may say which consumers an array is for, else `method` decides.
 fn wanted(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Wanted> {
     let by_view = match method {
         Method::Make(ViewClass::Cai) | Method::View(ViewClass::Cai) => Wanted::Cai,
@@ -179,8 +168,7 @@ fn wanted(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Wanted> {
     })
 }
 
-/// Passes the memory to a library as a managed tensor, from which the library makes an array. The tensor's deleter
-/// gives the memory back.
+/// Makes the library's array from a managed tensor, whose deleter gives the memory back.
 pub(super) fn give(
     py: Python<'_>,
     mut source: Box<HeldMemory>,

@@ -1,5 +1,5 @@
-//! The limits of a library's arrays, as its `Library` object declares them. Strides and devices that make no difference
-//! are changed to fit. Any other array that does not fit is refused before the library is called.
+//! The limits of a library's arrays, as its `Library` object declares them. An array that does not fit is refused
+//! before the library is called.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -14,7 +14,6 @@ use crate::error::{Error, Kind, Result};
 use crate::py::lease::HeldMemory;
 use crate::py::text::{shown, tuple_text};
 
-/// The limits of a library's arrays.
 #[derive(Debug)]
 pub(super) struct Limits {
     strides: Strides,
@@ -22,16 +21,13 @@ pub(super) struct Limits {
     /// GPU.
     gpu_memory_alone: bool,
     element_types: ElementTypes,
-    /// Whether the library takes versioned capsules.
     versioned: bool,
-    /// Whether the library may write to an array. If so, the bridge refuses `readonly=True`. It also refuses read-only
-    /// memory, unless the caller passes `readonly=False`.
+    /// Whether the library may write to an array. If so, read-only memory is refused unless the caller passes
+    /// `readonly=False`.
     pub(super) writes: bool,
-    /// The default of `readonly=`.
     pub(super) readonly: Option<bool>,
 }
 
-/// Which strides a library's arrays may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Strides {
     Any,
@@ -40,18 +36,16 @@ enum Strides {
     Compact,
 }
 
-/// The element types that a library has.
 #[derive(Debug)]
 struct ElementTypes {
-    /// A bit for each one-lane type of the dtype table, by table index. The bit is set if the library lacks the type.
+    /// The element types that the library lacks: a bit for each one-lane type, by its index in the dtype table.
     lacks: u32,
-    /// All types that the library has, as DLPack's code, bits and lanes; `None` if it has every type.
+    /// The element types that the library has, as DLPack's code, bits and lanes; `None` if it has every type.
     all: Option<Vec<(u8, u8, u16)>>,
 }
 
 impl Limits {
-    /// Reads the limits that `library`, a Python `Library` object, declares. `by_table` says whether the bridge makes
-    /// the library's arrays by its exchange API.
+    /// `by_table` says whether the bridge makes the library's arrays by its exchange API.
     pub(super) fn of(library: &Bound<'_, PyAny>, by_table: bool) -> PyResult<Self> {
         let py = library.py();
         let flag = |name| library.getattr(name)?.is_truthy();
@@ -66,8 +60,6 @@ impl Limits {
         })
     }
 
-    /// Sets the array's read-only flag for the library, and mends its strides. Returns an error if the library cannot
-    /// take the array.
     #[inline(always)]
     pub(super) fn admit(&self, array: &mut Descriptor, readonly: Option<bool>) -> Result<()> {
         array.set_readonly(self.flag(readonly));
@@ -108,8 +100,8 @@ impl Limits {
         encode::check_padding(array, "takes legacy capsules")
     }
 
-    /// Replaces strides that reach no other element, as along an axis of extent 1, by those of a compact array. Returns
-    /// an error if the library still cannot take the array's strides.
+    /// Replaces strides that reach no other element, as along an axis of extent 1, by those of a compact array. Fails
+    /// if the library still cannot take the strides.
     #[cold]
     fn mend_strides(&self, array: &mut Descriptor) -> Result<()> {
         array.layout_mut().compact_unused();
@@ -144,8 +136,8 @@ fn not_written(readonly: Option<bool>) -> Error {
 
 impl Strides {
     fn of(said: &Bound<'_, PyAny>, by_table: bool) -> PyResult<Self> {
-        // If nothing is declared, refuse negative strides for libraries whose arrays are made through an exchange
-        // table: PyTorch's table ends the process on them.
+        // If nothing is declared, refuse negative strides for libraries with an exchange API: PyTorch's ends the
+        // process on them.
         if said.is_none() {
             return Ok(if by_table { Self::NotNegative } else { Self::Any });
         }
@@ -157,7 +149,6 @@ impl Strides {
         }
     }
 
-    /// Whether the library can take the strides of `array`.
     #[inline]
     fn have(self, array: &Descriptor) -> bool {
         match self {

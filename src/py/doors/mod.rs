@@ -27,10 +27,9 @@ use pyo3::prelude::*;
 use super::observe::CallSpan;
 use super::views::BaseView;
 
-/// An argument that may be left out.
 type Optional<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
-/// Logs a call of the function `door`: the view that it returns, or its error.
+/// Logs a call of the function `door`.
 #[cold]
 fn report<'py, V: PyClass<BaseType = BaseView>>(
     door: &'static str,

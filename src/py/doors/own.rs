@@ -1,5 +1,4 @@
-//! What `convert` does with arrays that are the library's own already: it returns them, or copies of them, or for some
-//! libraries new views. The stream that the caller named waits for the arrays' pending work.
+//! What `convert` does with arrays that are the library's own already. It returns them, or copies, or new views.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -20,13 +19,11 @@ use crate::py::producers::dlpack;
 use crate::py::streams::StreamArgument;
 use crate::py::views::BaseView;
 
-/// What the error for `readonly=True` says it got.
 const OWN: &str = "True for one of the library's own arrays";
 
 impl Converter {
-    /// Fails for `readonly=True` if the library may write to its arrays, for a malformed `stream`, for a released view,
-    /// and for a capsule that cannot be read or is on another GPU than `stream`. If neither `stream` nor `readonly` is
-    /// given, checks only the bridge's views.
+    /// Fails for a released view, for a capsule that cannot be read, and for `readonly=True` if the library may write
+    /// to its arrays.
     pub(super) fn admit_own(
         &self,
         own: &[Bound<'_, PyAny>],
@@ -69,7 +66,7 @@ impl Converter {
         }
         let ready = views.iter().map(|view| ready_on(view, made_on));
         let ready = ready.collect::<PyResult<ArrayList<'_>>>()?;
-        // These new arrays over the same memory are dropped: they are made only so that the library's stream waits.
+        // The new arrays are made only so that the library's stream waits.
         self.several(
             py,
             &ready,
@@ -78,10 +75,8 @@ impl Converter {
         .map(drop)
     }
 
-    /// Returns the library's own arrays as they are, or copies. With `readonly`, NumPy's arrays may be returned as
-    /// read-only views. Where the library's arrays are the bridge's views, new views are made if `stream` or `readonly`
-    /// is given. The stream that the caller named waits for the arrays' pending work. If `made_on` is given, the
-    /// library's stream waits for that stream.
+    /// Returns the library's own arrays as they are, or copies, or new views. The stream that the caller named waits
+    /// for the arrays' pending work, and the library's stream waits for `made_on`, if that is given.
     pub(super) fn own<'py>(
         &self,
         py: Python<'py>,
@@ -132,8 +127,8 @@ impl Converter {
             let ordered_on = ConvertOptions { stream: Some(stream), ..ConvertOptions::default() };
             let mut views = any(py)?.get().several(py, &ordered, &ordered_on)?;
             views.consume(py)?;
-            // The caller goes on with the library's own arrays, so the end of these views makes no stream wait. For a
-            // call, the views are released when the call ends, and then the producer's stream waits.
+            // The caller goes on with the library's own arrays, so no stream waits when these views end. In a call, the
+            // views are released when the call ends, and then the producer's stream waits.
             for view in views.made {
                 let release = intern!(py, "release");
                 if how.for_call {
@@ -149,7 +144,6 @@ impl Converter {
 }
 
 impl LibraryTraits {
-    /// Whether the library's arrays are the bridge's views.
     const fn is_view(&self) -> bool {
         matches!(self.method, Method::View(_))
     }

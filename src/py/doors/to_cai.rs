@@ -97,7 +97,6 @@ fn view<'py>(
     BaseView::object::<CaiView>(x.py(), source)
 }
 
-/// Imports `x` for a view that `to_cai` or `to_dlpack` returns. `wanted` is the view's protocol.
 #[inline(always)]
 pub(super) fn import<'py>(
     door: &'static str,
@@ -113,7 +112,7 @@ pub(super) fn import<'py>(
     Ok(source)
 }
 
-/// Imports `x`, for a consumer of DLPack, with no stream named.
+/// Imports `x` for a consumer of DLPack that names no stream.
 pub(crate) fn source(door: &'static str, x: &Bound<'_, PyAny>) -> PyResult<Box<HeldMemory>> {
     source_for(door, x, &StreamArgument::UNSPECIFIED, Wanted::DLPack)
 }
@@ -132,8 +131,7 @@ fn source_for(
     Ok(source)
 }
 
-/// Imports `x` by the best protocol that it has. A capsule is not consumed yet. After some errors tries another
-/// protocol, or, if the protocols of the type have changed since it was examined, the best one now.
+/// Imports `x`, and tries another protocol after some errors. A capsule is not consumed yet.
 #[inline(always)]
 pub(super) fn take_in(
     x: &Bound<'_, PyAny>,
@@ -198,13 +196,13 @@ fn take_in_by(
     }
 }
 
-/// A hint in the error for a container. An extension module has no `convert`, so its errors lack this hint.
+/// A hint for a container. An extension module has no `convert`.
 const TREES: &str = " (convert takes lists, tuples, dicts and dataclasses of arrays)";
 
-/// A hint in the error for a sparse array: CuPy's and JAX's consist of several arrays.
+/// A hint for a sparse array, which consists of several arrays.
 const PARTS: &str = " (x.todense() of a sparse array, or its parts, as x.data and x.indices)";
 
-/// Whether the object has the attributes of a sparse array, as CuPy's `csr_matrix` and JAX's `BCOO` have them.
+/// Whether the object has the attributes of CuPy's `csr_matrix` and JAX's `BCOO`.
 #[cold]
 fn is_sparse(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let has = |name| Ok::<_, PyErr>(answered(x.py(), x.hasattr(name))? == Some(true));
@@ -212,13 +210,11 @@ fn is_sparse(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(has(intern!(py, "todense"))? && has(intern!(py, "data"))? && has(intern!(py, "indices"))?)
 }
 
-/// Whether the object has a `__dlpack__`. Asked only if its type has neither protocol: reading the attribute may be
-/// slow.
+/// Reading the attribute `__dlpack__` may be slow, so call this only if the type has neither protocol.
 fn has_dlpack(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     speaks(x, intern!(x.py(), "__dlpack__"))
 }
 
-/// Imports `view`, one of the bridge's own, and hands it over to the consumer.
 fn unwrap_view(
     door: &'static str,
     py: Python<'_>,

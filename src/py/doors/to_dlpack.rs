@@ -75,8 +75,7 @@ pub(crate) fn to_dlpack<'py>(
     })
 }
 
-/// Whether an object is an array on the host; false for an object that is no array. A class is no array, though it has
-/// the attributes of its arrays.
+/// Whether an object is an array on the host. A class is no array, though it has the attributes of its arrays.
 pub(super) fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if let Ok(capsule) = x.cast::<PyCapsule>() {
         let elsewhere = capsule::read(capsule).map_err(|error| error.kind());
@@ -86,16 +85,16 @@ pub(super) fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(may_be && !is_on_gpu(x)?)
 }
 
-/// Whether importing an array is the quickest way to learn where it is: the import refuses a host array before it
-/// changes anything.
+/// Whether importing an array is the quickest way to learn where it is: the import refuses a host array before anything
+/// has changed.
 pub(super) fn says_as_taken(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let facts = facts(x)?;
     let known = facts.table.is_some() || facts.has(Habit::KeepsToDlpack);
     Ok(facts.producer == ProducerKind::Foreign && known && !facts.is_numpys)
 }
 
-/// Whether an array is on a GPU rather than on the host. True also for an array that does not say where it is, and for
-/// one on another accelerator, which the import refuses. False for a capsule that is not DLPack's.
+/// Whether an array is on a GPU rather than on the host. True also for an array that does not say where it is. False
+/// for a capsule that is not DLPack's.
 pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     if let Ok(capsule) = x.cast::<PyCapsule>() {
@@ -104,12 +103,12 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(!elsewhere.is_err_and(|kind| left.contains(&kind)));
     }
     let facts = facts(x)?;
-    // Do not borrow through a view's table: the view would count as lent, and its end would wait for a borrower.
+    // Borrowing through a view's table would make the view's end wait for a borrower.
     if facts.producer == ProducerKind::DLPackView {
         return Ok(true);
     }
     if let Some(table) = facts.table {
-        // Borrowing through the table, if the table has that function, is far quicker than calling `__dlpack_device__`.
+        // Borrowing is far quicker than calling `__dlpack_device__`.
         match answered(py, table.borrow(x))? {
             Some(Ok(_)) => return Ok(true),
             Some(Err(elsewhere)) if elsewhere.kind() == Kind::CpuMemory => return Ok(false),
@@ -119,13 +118,12 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if facts.is_numpys {
         return speaks(x, intern!(py, "__cuda_array_interface__"));
     }
-    // An array with a dict counts as on a GPU. Do not call its `__dlpack_device__`: it has no `__dlpack__`, or none
-    // that the bridge uses (`Habit::OneCapsule`).
+    // An array with a dict counts as on a GPU. The bridge does not use its `__dlpack__`, if it has one.
     if facts.has_cai && !facts.has_dlpack {
         return Ok(true);
     }
     let declared = match dlpack_device(x) {
-        // An array with a dict counts as on a GPU: the import may use the dict after DLPack has failed.
+        // The import may use the dict after DLPack has failed.
         Err(refused) if refused.is_of_protocol(py) && has_cai(x)? => return Ok(true),
         declared => declared?,
     };
@@ -137,8 +135,7 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-/// Whether an object counts as an array, and so is not treated as a container. Every capsule does, and so does a dict
-/// that is itself a CAI dict.
+/// Whether an object counts as an array, and so not as a container. Every capsule does, and so does a CAI dict.
 pub(super) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     match facts(x)?.arrays {
         Arrays::All => Ok(true),
@@ -148,8 +145,8 @@ pub(super) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-/// Whether the object itself has a protocol, though its type does not. Some objects have every attribute, so the values
-/// must look like an array's. Fails for a weak proxy whose object is gone.
+/// Whether the object itself has a protocol, though its type does not. Some objects have every attribute, so the
+/// attributes' values are checked. Fails for a weak proxy whose object is gone.
 fn speaks_itself(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let method = |name| PyResult::Ok(x.getattr_opt(name)?.filter(PyAnyMethods::is_callable));
@@ -163,7 +160,7 @@ fn speaks_itself(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(interface.is_some_and(|interface| interface.is_instance_of::<PyDict>()))
 }
 
-/// Whether a dict is a CUDA Array Interface dict on its own, which `convert` refuses, since it does not know the owner.
+/// Whether a dict is a CAI dict, which `convert` refuses, since it does not know the memory's owner.
 pub(super) fn is_bare_dict(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let has = |name| x.contains(name);

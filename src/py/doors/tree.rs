@@ -13,20 +13,16 @@ use super::call_argument::Loans;
 use crate::py::interpreter::{Signals, answered};
 use crate::py::item_error::ItemError;
 
-/// Where a tree comes from. This decides how messages name places in the tree. Host arrays are converted only in a tree
-/// that is [`Root::Given`].
+/// Where a tree comes from. Host arrays are converted only in a tree that is [`Root::Given`].
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Root<'a, 'py> {
-    /// The argument of `convert`, which may be a tree.
     Given,
-    /// The arguments of a call: a tuple and a dict. The field lists the names of the positional parameters.
+    /// The arguments of a call: a tuple and a dict, with the names of the positional parameters.
     Call(&'a Bound<'py, PyAny>),
-    /// The result of the call.
     Result,
 }
 
 impl<'py> Root<'_, 'py> {
-    /// The root's name, in the form that `say_at` of `_containers.py` takes.
     pub(super) fn name(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         match self {
             Self::Given => intern!(py, "x").clone().into_any(),
@@ -36,37 +32,31 @@ impl<'py> Root<'_, 'py> {
     }
 }
 
-/// How arrays are converted, alone or in a tree.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct ConvertOptions<'a, 'py> {
     pub(super) stream: Optional<'a, 'py>,
     pub(super) readonly: Option<bool>,
     pub(super) copy: Option<bool>,
     pub(super) detach: Option<bool>,
-    /// For the result of a call that was given a stream: this stream, on which the arrays were made and have pending
-    /// work.
+    /// The stream that a call was given, on which the arrays of its result have pending work.
     pub(super) made_on: Optional<'a, 'py>,
-    /// Whether the arrays are lent to one call, and their loans end when it ends.
     pub(super) for_call: bool,
-    /// For the arguments of a call: a Python function that fails if the called function does not take them. It is
-    /// called only if a capsule is among them.
+    /// For the arguments of a call with a capsule: a Python function that fails if the called function does not take
+    /// the arguments.
     pub(super) binds: Optional<'a, 'py>,
 }
 
 impl ConvertOptions<'_, '_> {
-    /// Whether `Converter::several` does all that is asked: without `copy=`, `detach=True` and `made_on`.
     pub(super) fn is_plain(&self) -> bool {
         self.copy.is_none() && self.detach != Some(true) && self.made_on.is_none()
     }
 }
 
-/// A tree taken apart.
 #[derive(Debug, Default)]
 pub(super) struct Tree<'py> {
-    /// The parts of the tree in order, each container followed by its own parts.
+    /// Each container is followed by its own parts.
     pub(super) parts: Vec<TreePart<'py>>,
     pub(super) arrays: Vec<Bound<'py, PyAny>>,
-    /// The arrays that the walk found on the host, by index.
     pub(super) hosts: Vec<usize>,
     /// The target library's own arrays on GPUs, by index. With `made_on`, the bridge's views are left out: new views
     /// replace them.
@@ -74,66 +64,55 @@ pub(super) struct Tree<'py> {
     pub(super) has_capsules: bool,
     /// Whether the walk found a host array that it would have missed without `asks`.
     pub(super) met_host: bool,
-    /// Whether a container that contains itself seems to have arrays to convert. If so, the walk is repeated, and asks
-    /// each array whether it is on the host or on a GPU.
+    /// Whether a container that contains itself seems to have arrays to convert. If so, the walk is repeated with
+    /// `asks`.
     pub(super) may_loop: bool,
-    /// The number of containers with arrays that are in several places.
+    /// How many containers with arrays are in several places of the tree.
     pub(super) shared: usize,
 }
 
-/// A part of a tree.
 #[derive(Debug)]
 pub(super) enum TreePart<'py> {
-    /// The next of the tree's `arrays`.
     Array,
-    /// An object that stays as it is.
     Same(Bound<'py, PyAny>),
-    /// A container with arrays: its kind, how many parts it has (they follow), and its number if it is in several
+    /// A container with arrays: its kind, the number of its parts (which follow), and its number if it is in several
     /// places of the tree.
     Container(ContainerKind<'py>, usize, Option<usize>),
     /// The container with this number, in another place.
     Again(usize),
 }
 
-/// How a container is rebuilt.
 #[derive(Debug)]
 pub(super) enum ContainerKind<'py> {
     List,
     Tuple,
-    /// A dict with these keys.
     Dict(Vec<Bound<'py, PyAny>>),
-    /// A container that `_containers.py` knows.
     Other {
         keys: Bound<'py, PyAny>,
-        /// Shows a key as the program writes it.
+        /// A function that shows a key as the program writes it.
         shown: Bound<'py, PyAny>,
         again: Bound<'py, PyAny>,
     },
 }
 
-/// A step on the way to a part: the function that shows the key (`None` for an item), and the key.
+/// A step of a path: the function that shows the key (`None` for an index), and the key.
 pub(super) type PathStep<'py> = (Option<Bound<'py, PyAny>>, Bound<'py, PyAny>);
 
-/// A converted tree.
 pub(super) struct Converted<'py> {
     pub(super) tree: Bound<'py, PyAny>,
-    /// For the arguments of a call: the arrays that had to be converted, in the tree's order.
     pub(super) arrays: Vec<Bound<'py, PyAny>>,
-    /// For the arguments of a call: for each of `arrays`, what replaces it in the new tree. An array of the library's
-    /// own may replace itself.
+    /// What replaces each of `arrays` in the new tree; this may be the array itself.
     pub(super) made: Vec<Bound<'py, PyAny>>,
-    /// For the arguments of a call: the objects that end the arrays' loans when they are called.
     pub(super) lent: Loans<'py>,
 }
 
 impl<'py> Tree<'py> {
-    /// Whether the walk has recorded no host array and none of the library's own. A walk without `asks` leaves some
-    /// host arrays unrecorded, and their import fails.
+    /// Whether the walk has found no host array and none of the library's own. Without `asks`, a walk may miss host
+    /// arrays.
     pub(super) fn is_foreign(&self) -> bool {
         self.hosts.is_empty() && self.own.is_empty()
     }
 
-    /// Rebuilds the tree around the new arrays.
     pub(super) fn rebuild(
         &self,
         py: Python<'py>,
@@ -141,7 +120,6 @@ impl<'py> Tree<'py> {
         made: &[Bound<'py, PyAny>],
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (mut made, mut place) = (made.iter(), Cursor::default());
-        // The parts of containers that are not complete yet.
         let mut new = Vec::with_capacity(self.parts.len());
         let (mut shared, mut signals) = (vec![None; self.shared], Signals::default());
         for part in &self.parts {
@@ -167,7 +145,6 @@ impl<'py> Tree<'py> {
         Ok(new.pop())
     }
 
-    /// Adds the place of the array to the error, if the error is about an array.
     #[cold]
     pub(super) fn named(
         &self,
@@ -195,15 +172,12 @@ impl<'py> Tree<'py> {
     }
 }
 
-/// A place in a tree: the innermost container, if any, and the containers around it. Most trees have one container, so
-/// `around` is usually empty.
 #[derive(Default)]
 struct Cursor<'a, 'py> {
     inner: Option<Passed<'a, 'py>>,
     around: Vec<Passed<'a, 'py>>,
 }
 
-/// A container, and how many of its parts were passed.
 struct Passed<'a, 'py> {
     kind: &'a ContainerKind<'py>,
     parts: usize,
@@ -218,8 +192,8 @@ impl<'a, 'py> Cursor<'a, 'py> {
         }
     }
 
-    /// Goes past a part. If this was the last part of its container, leaves the container and returns it: the caller
-    /// goes past it next.
+    /// Goes past a part. If the part was the last of its container, leaves the container and returns it: the caller
+    /// goes past the container next.
     fn pass(&mut self) -> Option<Passed<'a, 'py>> {
         let inner = self.inner.as_mut()?;
         inner.behind += 1;
@@ -237,7 +211,6 @@ impl<'a, 'py> Cursor<'a, 'py> {
 }
 
 impl<'py> ContainerKind<'py> {
-    /// The step from the container to its part with the index `at`.
     pub(super) fn step(&self, py: Python<'py>, at: usize) -> PyResult<PathStep<'py>> {
         let number = || PyResult::Ok(at.into_pyobject(py)?.into_any());
         Ok(match self {
@@ -269,15 +242,14 @@ impl<'py> ContainerKind<'py> {
     }
 }
 
-/// The Python module that knows containers and shows places.
 pub(super) fn containers(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static CONTAINERS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let import = || Ok(py.import(intern!(py, "cai_bridge._containers"))?.into_any().unbind());
     CONTAINERS.get_or_try_init(py, import).map(|module| module.bind(py))
 }
 
-/// Adds the place `way` to the error: in front of the message if the error is the bridge's own, else as a note. If the
-/// place cannot be shown, or the error is no `Exception` (such as `KeyboardInterrupt`), returns the error unchanged.
+/// Adds the place `way` to the error. If the place cannot be shown, or the error is no `Exception` (such as
+/// `KeyboardInterrupt`), returns the error unchanged.
 #[cold]
 pub(super) fn said_at<'py>(
     error: PyErr,

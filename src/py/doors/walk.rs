@@ -1,6 +1,5 @@
-//! Walks through a tree and finds the arrays to convert. Asks each array whether it is on the host, or leaves that
-//! question to the array's import. The walk itself takes lists, tuples and dicts apart, which most containers are.
-//! `_containers.py` takes apart other containers, also those of classes derived from these three.
+//! Walks through a tree and finds the arrays to convert. `_containers.py` takes apart all containers but plain lists,
+//! tuples and dicts.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -24,56 +23,50 @@ use crate::py::native;
 use crate::py::plain::is_plain;
 use crate::py::producers::host;
 
-/// A walk through a tree.
 struct TreeWalk<'a, 'py> {
     converter: &'a Converter,
     traits: &'a LibraryTraits,
     how: &'a ConvertOptions<'a, 'py>,
     root: &'a Root<'a, 'py>,
-    /// Whether to ask each array where it is, even if importing it would tell.
+    /// Whether to ask each array where it is, even if its import would tell.
     asks: bool,
     tree: &'a mut Tree<'py>,
-    /// The container that is being walked through. The containers around it are in `around`, which is empty for most
-    /// trees.
+    /// The innermost container that the walk is in. The containers around it are in `around`.
     inner: Option<Open<'py>>,
     around: Vec<Open<'py>>,
-    /// Containers that may come up again, by address. `kept` keeps alive those that the walk has left, so that no other
-    /// object can get their addresses.
+    /// Containers that may come up again, by address. `kept` keeps the containers alive that the walk has left, so that
+    /// no other object can get their addresses.
     met: HashMap<usize, Met, BuildHasherDefault<WordHasher>>,
     kept: Vec<Bound<'py, PyAny>>,
     /// How many arrays to convert were found so far, plus how often a container with such arrays came up again.
     wanted: usize,
 }
 
-/// What is known about a container that came up before.
 #[derive(Clone, Copy)]
 enum Met {
     /// The walk is inside the container. The number counts the containers around it.
     Open(usize),
-    /// The walk has left the container, and found arrays to convert in it. The number is its index in [`Tree::parts`].
+    /// The walk found arrays to convert in the container. The number is its index in [`Tree::parts`].
     Whole(usize),
-    /// The walk has left the container, and found no arrays to convert in it.
+    /// The walk found no arrays to convert in the container.
     Plain,
 }
 
-/// A container that is being taken apart. The program may change it meanwhile, so `parts` has the parts that it had at
-/// first.
+/// A container that is being taken apart. The program may change the container meanwhile, so `parts` is a copy.
 struct Open<'py> {
     container: Bound<'py, PyAny>,
     parts: Bound<'py, PyTuple>,
-    /// The index of the part after the current one.
     next: usize,
-    /// The container's index among the tree's parts.
     at: usize,
     /// [`TreeWalk::wanted`] when the container was entered.
     before: usize,
-    /// Whether the container may come up again, by [`TreeWalk::is_shared`]. False for the outermost container.
+    /// Whether the container may come up again. False for the outermost container.
     is_shared: bool,
-    /// The path from the root to the first place inside this container where the container itself came up again.
+    /// The path to the first place inside this container where the container itself came up again.
     again_at: Option<Vec<PathStep<'py>>>,
 }
 
-/// Takes `x` apart into the empty `tree`. Returns false if `x` is no tree, as the argument of `convert` may be.
+/// Takes `x` apart into the empty `tree`. Returns false if `x`, the argument of `convert`, is no tree.
 pub(super) fn apart<'py>(
     converter: &Converter,
     traits: &LibraryTraits,
@@ -110,8 +103,7 @@ pub(super) fn apart<'py>(
 }
 
 impl<'py> TreeWalk<'_, 'py> {
-    /// Whether the walk takes `x` as one object, without parts: a plain object such as a number, an array, a CAI dict,
-    /// or an object of one of the target library's types.
+    /// Whether the walk takes `x` as one object without parts, such as a number, an array or a CAI dict.
     fn is_single(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         if is_container(x) {
             let types = self.traits.types.bind(x.py());
@@ -127,8 +119,7 @@ impl<'py> TreeWalk<'_, 'py> {
             return Ok(());
         }
         if is_container(&x) {
-            // The dict of a call's keyword arguments is no CUDA Array Interface dict, whatever the arguments are
-            // called.
+            // The dict of a call's keyword arguments is no CAI dict, whatever the arguments are called.
             let is_call = || matches!(self.root, Root::Call(_)) && self.around.is_empty();
             if x.is_exact_instance_of::<PyDict>() && !is_call() && is_bare_dict(&x)? {
                 return self.leaf(x, false);
@@ -149,8 +140,7 @@ impl<'py> TreeWalk<'_, 'py> {
         self.tree.parts.push(TreePart::Same(x));
     }
 
-    /// Adds the array `x` to the tree's arrays. A host array that is not to be converted becomes a part that stays as
-    /// it is. `is_foreign` is the answer of [`Converter::is_foreign`] for `x`.
+    /// Adds the array `x` to the tree's arrays. A host array that is not to be converted stays as it is.
     fn leaf(&mut self, x: Bound<'py, PyAny>, is_foreign: bool) -> PyResult<()> {
         let item = self.tree.arrays.len();
         let is_wanted = (|| {
@@ -167,7 +157,7 @@ impl<'py> TreeWalk<'_, 'py> {
                 self.tree.hosts.extend(is_wanted.then_some(item));
                 return Ok(is_wanted);
             }
-            // A view is tied to the stream that it was made for. If `made_on` names a stream, make another view for it.
+            // A view is tied to the stream that it was made for, so `made_on` needs another view.
             let is_view = matches!(self.traits.method, Method::View(_));
             let is_other = is_foreign || is_view && self.how.made_on.is_some();
             if !is_other && self.traits.has(&x)? {
@@ -186,15 +176,14 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(())
     }
 
-    /// Whether to convert `x`, a host array or a capsule. For a DLPack capsule, an error takes the place of true.
+    /// Whether to convert `x`, a host array or a capsule. Fails for host memory in a DLPack capsule.
     fn is_wanted_of_host(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         let may_be = self.how.copy == Some(true) || self.traits.from_host.is_some();
         if !may_be || !matches!(self.root, Root::Given) {
             return Ok(false);
         }
         if x.is_instance_of::<PyCapsule>() {
-            // Refuse host memory in a capsule: importing it would consume the capsule, and a later array of the tree
-            // may still be refused.
+            // Importing the array would consume the capsule, and a later array of the tree may still be refused.
             let is_hosts = is_on_host(x)?;
             let got = "CPU memory (1, 0) in a capsule, which convert takes alone";
             return if is_hosts { Err(Error::new(CpuMemory, got).into()) } else { Ok(false) };
@@ -202,7 +191,6 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(self.traits.is_numpy || host::may_be_shared(x)?)
     }
 
-    /// Enters a list, a tuple or a dict, unless the walk has met it before.
     fn enter(&mut self, x: Bound<'py, PyAny>) -> PyResult<()> {
         if self.was_met(&x)? {
             return Ok(());
@@ -246,9 +234,8 @@ impl<'py> TreeWalk<'_, 'py> {
         }
     }
 
-    /// Enters a container of a kind that `_containers.py` knows. Refuses any other container with arrays to convert,
-    /// unless it is the argument of `convert` itself. Other objects stay as they are. `convert` warns of an iterator,
-    /// and of an object inside a container if one of its attributes is an array.
+    /// Enters a container that `_containers.py` knows. Fails for any other container with arrays to convert, unless it
+    /// is the argument of `convert`. Other objects stay as they are.
     #[cold]
     fn other(&mut self, x: Bound<'py, PyAny>) -> PyResult<()> {
         let py = x.py();
@@ -262,7 +249,6 @@ impl<'py> TreeWalk<'_, 'py> {
         if let Ok(held) = found.cast_exact::<PyList>()
             && !(self.inner.is_none() && is_given)
         {
-            // A part that cannot be asked says nothing about the others.
             for part in held {
                 if answered(py, self.would_be_converted(&part))? == Some(true) {
                     return Err(said_at(refused(&x)?, &self.root.name(py), self.way())?);
@@ -280,7 +266,6 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(())
     }
 
-    /// Warns once of `x` if one of its attributes is an array that would be converted inside a container.
     fn warn_of_attributes(
         &self,
         x: &Bound<'py, PyAny>,
@@ -294,7 +279,7 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(())
     }
 
-    /// In `convert`, warns of a key that is an array and would be converted if it were a value. The key stays as it is.
+    /// In `convert`, warns of a key that is an array and would be converted as a value.
     #[cold]
     fn check_key(&self, dict: &Bound<'py, PyAny>, key: &Bound<'py, PyAny>) -> PyResult<()> {
         let is_given = matches!(self.root, Root::Given);
@@ -305,8 +290,6 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(())
     }
 
-    /// Warns of what the walk leaves as it is: an array that is a key or an attribute, or an iterator, which may have
-    /// arrays.
     #[cold]
     fn warn(
         &self,
@@ -321,7 +304,7 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(())
     }
 
-    /// Whether `x` is a NumPy array of objects, and `convert` would have to convert one of them.
+    /// Whether `x` is a NumPy array of objects with an array to convert.
     fn has_objects(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         let py = x.py();
         let objects = || -> PyResult<Bound<'py, PyList>> {
@@ -340,7 +323,6 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(false)
     }
 
-    /// Whether `x` is an array that would be converted inside a container.
     fn would_be_converted(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         if is_plain(x) || !is_array(x)? {
             return Ok(false);
@@ -348,22 +330,19 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(is_on_gpu(x)? || (!self.traits.has(x)? && self.is_wanted_of_host(x)?))
     }
 
-    /// Whether another object than its container may refer to the part `x`.
+    /// Whether anything but its container may refer to the part `x`.
     fn is_shared(&self, x: &Bound<'py, PyAny>) -> bool {
         // The tuple and the dict of a call's arguments belong to that call alone.
         if matches!(self.root, Root::Call(_)) && self.around.is_empty() {
             return false;
         }
-        // The walk holds one reference to `x`, and the tuple `parts` holds one. The container holds another, unless
-        // `parts` is the container. Two further references count as another object's, though they are none: `go_in`
-        // holds a tuple twice, and the function that rebuilds a container may hold its parts.
+        // The walk holds a reference to `x`, and so does `parts`. The container holds another, unless `parts` is the
+        // container. Any further reference may be another object's.
         let own = |open: &Open<'py>| if open.parts.is(&open.container) { 2 } else { 3 };
         self.inner.as_ref().is_some_and(|open| native::references(x) > own(open))
     }
 
-    /// If the walk has met the container `x` before, records `x` as a part again and returns true. The part repeats a
-    /// container in which the walk has found arrays to convert. A container without such arrays stays as it is, and so
-    /// does a container inside itself. [`Open::again_at`] gets the first place where a container is inside itself.
+    /// If the walk has met the container `x` before, records `x` as a part again and returns true.
     fn was_met(&mut self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         if !self.is_shared(x) {
             return Ok(false);
@@ -397,9 +376,8 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(true)
     }
 
-    /// Leaves the innermost container. A container without arrays to convert stays as it is. A container that has such
-    /// arrays and contains itself is refused, if the walk has asked each array where it is. If not, the tree is marked
-    /// for a second walk ([`Tree::may_loop`]).
+    /// Leaves the innermost container. A container without arrays to convert stays as it is. A container with such
+    /// arrays that contains itself is refused, or walked through again with `asks` ([`Tree::may_loop`]).
     fn close(&mut self) -> PyResult<()> {
         let outer = self.around.pop();
         let Some(open) = std::mem::replace(&mut self.inner, outer) else { return Ok(()) };
@@ -425,7 +403,6 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(())
     }
 
-    /// The path from the root to the current part.
     #[cold]
     fn way(&self) -> PyResult<Vec<PathStep<'py>>> {
         let step = |open: &Open<'py>| match &self.tree.parts[open.at] {
@@ -440,7 +417,6 @@ impl<'py> TreeWalk<'_, 'py> {
     }
 }
 
-/// The error for a container that has arrays and that the bridge cannot take apart.
 #[cold]
 fn refused(x: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     let kind = x.get_type().name()?;
@@ -451,8 +427,7 @@ fn refused(x: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     Ok(raised(x.py(), error))
 }
 
-/// Whether `x` is exactly a list, a dict or a tuple. The walk takes these apart itself. Objects of derived classes go
-/// to `_containers.py`.
+/// Whether `x` is a list, a dict or a tuple, and not of a derived class.
 pub(super) fn is_container(x: &Bound<'_, PyAny>) -> bool {
     x.is_exact_instance_of::<PyList>()
         || x.is_exact_instance_of::<PyDict>()

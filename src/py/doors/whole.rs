@@ -1,4 +1,4 @@
-//! Converts whole trees: converts all arrays of a tree or none, and rebuilds the tree around the new arrays.
+//! Converts whole trees: all arrays of a tree or none.
 
 use std::sync::atomic::Ordering;
 
@@ -19,8 +19,7 @@ use crate::py::item_error::ItemError;
 use crate::py::plain::is_of_numbers;
 
 impl Converter {
-    /// Converts the arrays of a tree, all or none, and rebuilds the tree; `None` if the argument of `convert` is no
-    /// tree. An error names the array's place.
+    /// `None` if `x`, the argument of `convert`, is no tree. An error names the array's place.
     pub(super) fn tree<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -83,8 +82,6 @@ impl Converter {
                     if asks || !array.map_or(Ok(false), is_refused_host)? {
                         return Err(tree.named(py, root, wrong)?);
                     }
-                    // Walk again, asking each array where it is: a host array stays as it is, or is converted in
-                    // another way. The next tree probably has host arrays too.
                     self.meets_hosts.store(true, Ordering::Relaxed);
                     asks = true;
                 }
@@ -92,8 +89,8 @@ impl Converter {
         }
     }
 
-    /// Converts `x`, a list or tuple whose only part is `part`, by importing `part` without asking where it is. Returns
-    /// `None` if this way does not apply, or if `part` turns out to be on the host. In the second case sets `asks`.
+    /// Converts `x`, a list or tuple whose only part is `part`, by importing `part` without asking where it is. `None`
+    /// if this way does not apply, or if `part` is on the host. In the second case sets `asks`.
     fn alone<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -136,14 +133,11 @@ impl Converter {
 }
 
 impl<'py> Converted<'py> {
-    /// The result `tree`, without the lists of arrays. Only the caller that converts a call's arguments needs these
-    /// lists.
     fn unchanged(tree: Bound<'py, PyAny>) -> Self {
         Self { tree, arrays: Vec::new(), made: Vec::new(), lent: Loans::new() }
     }
 }
 
-/// The only part of `x`, if `x` is exactly a list or a tuple and has one part.
 fn only_part<'py>(x: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     if let Ok(list) = x.cast_exact::<PyList>() {
         (list.len() == 1).then(|| list.get_item(0).ok()).flatten()
@@ -153,8 +147,7 @@ fn only_part<'py>(x: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     }
 }
 
-/// Whether an array that could not be imported is on the host, and the walk did not ask it ([`says_as_taken`]). False
-/// if the array cannot say where it is: the import's error is then reported.
+/// Whether an array that could not be imported is on the host, and the walk did not ask where the array is.
 #[cold]
 fn is_refused_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(says_as_taken(x)? && answered(x.py(), is_on_gpu(x))? == Some(false))

@@ -1,11 +1,6 @@
-//! The end of the interpreter. From then on, CPython stops each other thread that takes the lock. Up to 3.13 it does so
-//! by unwinding that thread's stack, which Rust code does not survive.
-//!
-//! So [`end`] waits, for a limited time, for the calls that are inside the bridge, and then lets no other thread in. A
-//! thread that returns from a driver call after that blocks for ever, and does not take the lock again.
-//!
-//! CPython without the GIL puts a stopped thread to sleep where it is (from 3.14), so these builds do not count the
-//! calls inside.
+//! The end of the interpreter. From then on, CPython stops each other thread that takes the lock, up to 3.13 by
+//! unwinding that thread's stack, which Rust code does not survive. So [`end`] waits, for a limited time, for the calls
+//! that are inside the bridge, and then lets no other thread in.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,17 +10,14 @@ use pyo3::prelude::*;
 use crate::driver::fork::Process;
 use crate::stream::Thread;
 
-/// What this library knows about the interpreter's end.
 struct InterpreterEnd {
     /// The number of the thread that ends the interpreter, or 0. While it is set, Python calls of other threads into
-    /// the bridge are refused. [`EntryGuard::now`] still admits other threads until `over` is set.
+    /// the bridge are refused.
     ended_by: AtomicU64,
-    /// Whether other threads may not enter any more, not even from foreign code. [`end`] sets this when no call is left
-    /// inside and the watcher thread has finished, or when its time is up.
+    /// Whether no other thread may enter the bridge any more, not even from foreign code.
     over: AtomicBool,
-    /// The calls inside the bridge. A process uses the place with the number of forks before it. So a forked child
-    /// starts at zero: its parent's other threads do not exist there. From 64 forks on, a child uses its parent's
-    /// place, the last one, and starts with its parent's count.
+    /// By the number of forks before this process: a forked child starts at zero. From 64 forks on, a child shares the
+    /// last place.
     calls: [RunningCalls; 64],
 }
 
@@ -36,11 +28,10 @@ static STATE: InterpreterEnd = InterpreterEnd {
         64],
 };
 
-/// How long [`end`] waits at most.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 struct RunningCalls {
-    /// Calls inside the bridge, except while they are in [`super::detach`]. Changed only with the lock held.
+    /// Calls inside the bridge, except calls in [`super::detach`]. Changed only with the lock held.
     inside: AtomicUsize,
     coming: AtomicUsize,
 }
@@ -56,12 +47,8 @@ pub(super) fn is_ending() -> bool {
     by != 0 && by != Thread::current().number()
 }
 
-/// Prepares for the interpreter's end, which this thread is about to start. Waits up to [`PATIENCE`] for the bridge's
-/// watcher thread and for calls inside the bridge. After that, no other thread can enter.
-///
-/// `is_done` tells whether the watcher thread has finished. At first this waits only for the watcher thread, for half
-/// the time at most. From then on Python calls of other threads are refused, and this waits for the watcher thread and
-/// for the calls inside.
+/// Waits up to [`PATIENCE`] for the bridge's watcher thread (`is_done`) and for the calls inside the bridge. Afterwards
+/// no other thread can enter the bridge.
 pub(in crate::py) fn end(py: Python<'_>, is_done: impl Fn() -> bool) {
     let (began, calls) = (Instant::now(), calls());
     let pause = || py.detach(|| std::thread::sleep(Duration::from_micros(100)));
@@ -90,7 +77,6 @@ pub(crate) fn is_over() -> bool {
     STATE.over.load(Ordering::Relaxed)
 }
 
-/// Counts a call as inside, until dropped.
 pub(super) struct CallGuard(&'static RunningCalls);
 
 impl CallGuard {
@@ -110,7 +96,7 @@ impl Drop for CallGuard {
 }
 
 /// Adds `by`, with wrap-around, to a counter that is changed only with the lock held. Does nothing in builds without a
-/// GIL.
+/// GIL: there CPython puts a stopped thread to sleep where it is (from 3.14).
 #[inline]
 fn count(number: &AtomicUsize, by: usize) {
     if cfg!(not(Py_GIL_DISABLED)) {
@@ -118,9 +104,7 @@ fn count(number: &AtomicUsize, by: usize) {
     }
 }
 
-/// Counts a call as outside while it does not hold the lock, until dropped. The call must be counted as inside: in a
-/// debug build it panics if none is. A child that was forked inside a call starts at zero, and its count wraps around
-/// meanwhile.
+/// Counts a call as outside while it does not hold the lock, until dropped.
 pub(super) struct DetachGuard(&'static RunningCalls);
 
 impl DetachGuard {
@@ -147,7 +131,7 @@ impl Drop for DetachGuard {
 pub(super) struct EntryGuard(&'static RunningCalls);
 
 impl EntryGuard {
-    /// `None` if another thread is ending the interpreter, and only that thread may enter now ([`is_over`]).
+    /// `None` if another thread is ending the interpreter, and only that thread may enter now.
     pub(super) fn now() -> Option<Self> {
         let calls = calls();
         calls.coming.fetch_add(1, Ordering::SeqCst);

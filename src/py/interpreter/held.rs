@@ -1,8 +1,6 @@
-//! Tells whether this thread holds the interpreter's lock, without taking it.
-//!
-//! `PyGILState_Check` is not in the stable ABI, and is always true once a subinterpreter has existed. So this module
-//! compares the two pointers that `PyGILState_Check` compares: this thread's state and the running state. CPython's
-//! function that returns the running state has one of two names, depending on the version.
+//! Tells whether this thread holds the interpreter's lock, without taking the lock. `PyGILState_Check` is not in the
+//! stable ABI, and is always true once a subinterpreter has existed. So this module compares the two pointers that
+//! `PyGILState_Check` compares: this thread's state and the running state.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -28,8 +26,7 @@ fn running() -> Option<ThreadStateFunction> {
     })
 }
 
-/// Whether this thread holds the lock. False if there is no interpreter, or if CPython has no function for the running
-/// state.
+/// Also false if there is no interpreter, or if CPython has no function for the running state.
 pub(super) fn is_held() -> bool {
     // SAFETY: `Py_IsInitialized` may be called at any time.
     if unsafe { ffi::Py_IsInitialized() } == 0 {

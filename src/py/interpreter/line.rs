@@ -7,13 +7,11 @@ use pyo3::sync::PyOnceLock;
 use super::answered;
 use crate::py::library;
 
-/// Frames of files with one of these texts in their paths may lie between the program and the bridge. The search for
-/// the program's line skips them, unless such a frame is the innermost.
+/// Frames of files with one of these texts in their paths are skipped, unless such a frame is the innermost.
 const BETWEEN: [&str; 2] = ["/contextlib.py", "/asyncio/"];
 
 #[derive(Debug)]
 pub(crate) struct ProgramLine {
-    /// The path of the file that the line is in.
     pub(crate) file: String,
     /// The line's number in its file; 0 if the frame has none.
     pub(crate) number: u32,
@@ -21,10 +19,8 @@ pub(crate) struct ProgramLine {
     pub(crate) level: i32,
 }
 
-/// The line of the program from which this thread called the bridge: the line of the innermost frame that is not
-/// skipped, or of the innermost frame if all are. Frames of the bridge's package are skipped. Frames of [`BETWEEN`] and
-/// of [`Library::frames`](library::Library::frames) are skipped unless they are the innermost frame. `None` if no
-/// Python code is running, or if an exception stops the search; an interrupt is returned as an error.
+/// The line from which the program called the bridge on this thread. `None` if no Python code is running, or if an
+/// exception stops the search; an interrupt is returned as an error.
 pub(crate) fn program_line(py: Python<'_>) -> PyResult<Option<ProgramLine>> {
     let line = answered(py, outside(py))?;
     Ok(line.flatten())
@@ -59,7 +55,7 @@ fn libraries() -> impl Iterator<Item = &'static str> {
     library::all().iter().filter_map(|library| library.frames())
 }
 
-/// The package's folder, with a trailing separator. `None` if the program has not imported the package.
+/// With a trailing separator; `None` if the program has not imported the package `cai_bridge`.
 fn folder(py: Python<'_>) -> PyResult<Option<&str>> {
     static FOLDER: PyOnceLock<String> = PyOnceLock::new();
     if let Some(folder) = FOLDER.get(py) {

@@ -1,16 +1,8 @@
-//! How calls enter the bridge from Python and from foreign code, and what happens when the interpreter ends.
+//! How calls enter the bridge: from Python, with the interpreter's lock held ([`entry`]), and from foreign code, such
+//! as deleters, with or without the lock ([`enter`], [`attached`]).
 //!
-//! *From Python* ([`entry`]) the caller holds the interpreter's lock.
-//!
-//! *From foreign code* ([`enter`], [`attached`]) the state of the thread is unknown. Deleters, capsule destructors,
-//! exchange table functions and `tracing` events come from any thread. They come with or without the lock, nested in a
-//! call of ours, or with an exception pending.
-//!
-//! Even if the lock was taken further up the stack, it may not be held: PyTorch releases the lock inside a tensor's
-//! destructor. Hence one rule: *code that foreign code calls takes the lock by CPython's own functions*, never by
-//! PyO3's count of attachments. No panic leaves such code.
-//!
-//! *At the interpreter's end*, once [`end`] has returned, no other thread can enter.
+//! Code that foreign code calls must take the lock by CPython's own functions, never by PyO3's count of attachments:
+//! PyTorch, for instance, releases the lock inside a tensor's destructor. No panic may leave such code.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -36,11 +28,9 @@ pub(crate) use end::is_over;
 use end::{CallGuard, DetachGuard, EntryGuard, is_ending};
 pub(crate) use line::program_line;
 
-/// The result of an entry from Python.
 pub(crate) type Answer<'py> = PyResult<Bound<'py, PyAny>>;
 
-/// Runs `call` for a caller in Python, and makes the result of `call` an object. If another thread is ending the
-/// interpreter, raises `SystemExit` instead, so that this thread can release what it holds.
+/// If another thread is ending the interpreter, raises `SystemExit` instead of running `call`.
 #[inline]
 pub(crate) fn entry<'py, R>(py: Python<'py>, call: impl FnOnce() -> PyResult<R>) -> Answer<'py>
 where
@@ -58,19 +48,14 @@ where
     })
 }
 
-/// The number of ends that were put off, and the function that tries them again.
 struct PutOff {
-    /// How many ends have been put off so far.
     left: AtomicUsize,
-    /// Tries ends again that were put off. Set by the first such end.
     finish: OnceLock<fn(Python<'_>)>,
 }
 
 static PUT_OFF: PutOff = PutOff { left: AtomicUsize::new(0), finish: OnceLock::new() };
 
-/// Counts an end of a lease that was put off. `finish` tries such ends again; it must be the same function each time.
-///
-/// [`entry`] calls `finish` once when its call has returned, if ends were put off meanwhile.
+/// When the current call from Python has returned, [`entry`] calls `finish`, which must always be the same function.
 pub(crate) fn left_for_later(finish: fn(Python<'_>)) {
     PUT_OFF.finish.get_or_init(|| finish);
     PUT_OFF.left.fetch_add(1, Ordering::Relaxed);
@@ -84,16 +69,14 @@ fn finish_left(py: Python<'_>) {
 }
 
 /// Makes the exception object of `error` now. PyO3 makes the object on first use, and then calls
-/// `std::thread::current`, which panics on an exiting thread. Raising the error in CPython and fetching it from there
-/// does not.
+/// `std::thread::current`, which panics on an exiting thread.
 #[cold]
 pub(crate) fn raised(py: Python<'_>, error: PyErr) -> PyErr {
     error.restore(py);
     PyErr::fetch(py)
 }
 
-/// Runs `call` for a caller that holds the lock, and counts it as inside. If another thread is ending the interpreter,
-/// returns `SystemExit` instead.
+/// For a caller that holds the lock. If another thread is ending the interpreter, returns `SystemExit`.
 #[inline]
 pub(crate) fn inside<R>(call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     if is_ending() {
@@ -103,12 +86,9 @@ pub(crate) fn inside<R>(call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     or_no_memory(call)
 }
 
-/// Runs `call`. If PyO3 panics because CPython could not allocate an object, returns `MemoryError` instead. Other
-/// panics go on.
+/// If PyO3 panics in `call` because CPython could not allocate an object, returns `MemoryError`. Other panics go on.
 #[inline]
 pub(crate) fn or_no_memory<R>(call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
-    // Keep the error in a variable, so that the closure's result is small, usually one pointer: `catch_unwind` moves
-    // it.
     let mut refused = None;
     let answer =
         catch_unwind(AssertUnwindSafe(|| call().map_err(|error| refused = Some(error)).ok()));
@@ -128,13 +108,11 @@ fn no_memory<R>(panic: Box<dyn Any + Send>) -> PyResult<R> {
     }
 }
 
-/// Lets a signal handler's exception interrupt a long loop in Rust. Such a loop runs no Python code, so CPython does
-/// not check for signals by itself.
+/// Lets a signal interrupt a long loop in Rust, which runs no Python code.
 #[derive(Default)]
 pub(crate) struct Signals(u32);
 
 impl Signals {
-    /// How many rounds of a loop pass between two checks for signals.
     const ROUNDS: u32 = 256;
 
     /// Counts a round of the loop. Every `ROUNDS` rounds, checks for signals.
@@ -155,27 +133,21 @@ pub(crate) fn act(py: Python<'_>, call: impl FnOnce() -> PyResult<()>) -> Answer
     entry(py, || call().map(|()| py.None()))
 }
 
-/// Runs `call` with the interpreter's lock, whatever this thread's state. Returns `None`, without running `call`, if
-/// there is no interpreter or this thread may not enter it. Also returns `None` if `call` panics.
-///
-/// Saves a pending exception and restores it afterwards. An exception that `call` leaves behind is reported as
-/// unraisable.
+/// Runs `call` with the interpreter's lock, whatever this thread's state. `None` if there is no interpreter, if this
+/// thread may not enter the interpreter, or if `call` panics.
 pub(crate) fn enter<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     locked(|py| undisturbed(py, || caught(|| call(py)).ok()))
 }
 
-/// Like [`enter`], for the drop of a value inside a Python object of ours, where the lock is already held.
-///
-/// CPython calls `tp_dealloc` with the lock held, since it has just changed the reference count. PyO3's frame around
-/// the call relies on that, too.
+/// Like [`enter`], for the drop of a value inside one of the bridge's Python objects, where the lock is already held:
+/// CPython calls `tp_dealloc` with the lock held.
 #[inline]
 pub(crate) fn ending<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     // SAFETY: `Py_IsInitialized` may be called at any time.
     if unsafe { ffi::Py_IsInitialized() } == 0 || (is_over() && is_ending()) {
         return None;
     }
-    // SAFETY: this is called only from the `Drop` of a value inside a Python object, where the lock is held, as said
-    // above.
+    // SAFETY: this is called only from the `Drop` of a value inside a Python object, where the lock is held.
     let py = unsafe { Python::assume_attached() };
     let _inside = CallGuard::now();
     undisturbed(py, || caught(|| call(py)).ok())
@@ -186,7 +158,6 @@ pub(crate) fn attached<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     locked(|py| caught(|| call(py)).ok())
 }
 
-/// Holds the lock until dropped.
 struct LockGuard(ffi::PyGILState_STATE);
 
 impl Drop for LockGuard {
@@ -212,16 +183,15 @@ fn locked<R>(call: impl FnOnce(Python<'_>) -> Option<R>) -> Option<R> {
     answer
 }
 
-/// Blocks the calling thread for ever, since it came too late to take the lock. It sleeps, since a thread that is
-/// ending cannot be parked.
+/// Sleeps, since a thread that is exiting cannot be parked.
 fn stay_outside() -> ! {
     loop {
         std::thread::sleep(Duration::MAX);
     }
 }
 
-/// Runs `call`, which may block, without the lock. If another thread ends the interpreter meanwhile, this never
-/// returns. The caller came in by [`entry`], [`act`], [`inside`], [`enter`] or the like, which count it as inside.
+/// Runs `call`, which may block, without the lock. If another thread ends the interpreter meanwhile, never returns. The
+/// caller must be counted as inside the bridge, by [`entry`], [`inside`], [`enter`] or the like.
 pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> R {
     let _outside = DetachGuard::now();
     let (answer, _coming) = py.detach(|| {
@@ -232,9 +202,8 @@ pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -
     answer
 }
 
-/// Runs `call`, which may block, without the lock. Asks CPython whether this thread holds the lock, since arrays from
-/// Rust are used and dropped with and without it. Like [`detach`], never returns to a thread that held the lock if
-/// another thread has ended the interpreter when `call` returns.
+/// Runs `call`, which may block, without the lock, for a caller that may or may not hold the lock. If the caller holds
+/// the lock and another thread ends the interpreter meanwhile, never returns.
 pub(crate) fn unlocked(call: BlockingCall<'_>) {
     if !held::is_held() {
         return call();
@@ -247,10 +216,8 @@ pub(crate) fn unlocked(call: BlockingCall<'_>) {
     });
 }
 
-/// Takes the lock as [`attached`] does, releases it again, and runs `call`. Does not run `call` if there is no
-/// interpreter or this thread may not enter it. Releases the lock as foreign code does, by CPython's own function, so
-/// that PyO3's count of attachments does not change. The simulated device uses this where a real library would release
-/// the lock.
+/// Releases the lock by CPython's own function, as a library in C does, and runs `call`. Does not run `call` if there
+/// is no interpreter or this thread may not enter it. For the simulated device.
 pub(super) fn without_lock(call: impl FnOnce()) {
     attached(|_| {
         // SAFETY: `attached` took the lock. The guard restores the thread's state before `attached` releases the lock,
@@ -260,7 +227,6 @@ pub(super) fn without_lock(call: impl FnOnce()) {
     });
 }
 
-/// This thread's state, while it does not hold the lock. When dropped, takes the lock again.
 struct SavedThread(*mut ffi::PyThreadState);
 
 impl Drop for SavedThread {
@@ -270,8 +236,8 @@ impl Drop for SavedThread {
     }
 }
 
-/// Makes this thread raise `error` when it next runs Python code. Use this for an error in a call that cannot raise. A
-/// thread other than the main one raises a new exception of the error's class.
+/// Makes this thread raise `error` when it next runs Python code, for a call that cannot raise. A thread other than the
+/// main one raises a new exception of the same class.
 pub(crate) fn raise_later(py: Python<'_>, error: PyErr) {
     extern "C" fn raise(error: *mut c_void) -> c_int {
         // SAFETY: CPython calls this with the interpreter's lock held.
@@ -304,8 +270,7 @@ pub(crate) fn raise_later(py: Python<'_>, error: PyErr) {
     }
 }
 
-/// Runs `call` with any pending exception saved and restored: a deleter may run while an exception propagates. Reports
-/// an exception that `call` leaves behind as unraisable.
+/// Saves a pending exception and restores it afterwards, since a deleter may run while an exception propagates.
 fn undisturbed<R>(py: Python<'_>, call: impl FnOnce() -> R) -> R {
     let pending = PyErr::occurred(py).then(|| PyErr::take(py)).flatten();
     let answer = call();
@@ -322,8 +287,7 @@ fn undisturbed<R>(py: Python<'_>, call: impl FnOnce() -> R) -> R {
 /// The message with which PyO3 panics when CPython fails to allocate an object.
 const NO_OBJECT: &str = "PyObject pointer is null";
 
-/// Keeps the panic hook from printing the panics that [`or_no_memory`] turns into exceptions. A panic hook belongs to
-/// the whole program, so only the wheel sets one. In another crate the hook would not be ours to set.
+/// Silences the panics that [`or_no_memory`] catches. Only in the wheel: a panic hook belongs to the whole program.
 #[cfg(feature = "wheel")]
 pub(super) fn quiet() {
     use std::panic::{PanicHookInfo, set_hook, take_hook};
@@ -335,8 +299,7 @@ pub(super) fn quiet() {
     }));
 }
 
-/// What foreign code returned when it was asked; `None` if it raised an exception. An interrupt, by [`is_interrupt`],
-/// is returned as an error.
+/// `None` if foreign code raised an exception. An interrupt, by [`is_interrupt`], is returned as an error.
 pub(crate) fn answered<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -347,8 +310,8 @@ pub(crate) fn answered<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<Optio
     }
 }
 
-/// Whether the exception is an interrupt: a `MemoryError`, a `RecursionError`, or an exception that is no `Exception`,
-/// such as `KeyboardInterrupt` or `SystemExit`. An interrupt says nothing about the object that was asked.
+/// Whether the exception is a `MemoryError`, a `RecursionError`, or no `Exception`, such as `KeyboardInterrupt`. Such
+/// an exception says nothing about the object that was asked.
 pub(crate) fn is_interrupt(py: Python<'_>, error: &PyErr) -> bool {
     !error.is_instance_of::<PyException>(py)
         || error.is_instance_of::<PyMemoryError>(py)

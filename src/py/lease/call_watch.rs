@@ -23,13 +23,12 @@ pub(crate) struct CallWatch {
     process: Process,
     producer_side: ProducerSide,
     conversion: Arc<Conversion>,
-    /// Keeps the memory.
     _held: MemoryOwner,
 }
 
 impl CallWatch {
-    /// Closes the conversion, and makes the producer's stream wait for the users that were recorded in it. With `read`,
-    /// the argument counts as read even if no reader of its dict was noticed. In a forked child no stream waits.
+    /// Makes the producer's stream wait for the users that were recorded during the call. With `read`, the argument
+    /// counts as read even if no reader of its dict was noticed. In a forked child no stream waits.
     pub(crate) fn settle(self, py: Python<'_>, read: bool) -> Result<(), Failure<PyErr>> {
         let mut uses: Vec<ConsumerSide> = Vec::new();
         for (number, mut left) in self.conversion.close() {
@@ -54,11 +53,10 @@ impl CallWatch {
                 user: None,
             };
             match unsettled.settle(py, &mut Vec::new()) {
-                // These marks are not needed: a holder that ends makes its own, and keeps the memory until they are
-                // reached.
+                // A holder that ends makes its own marks, and keeps the memory until they are reached.
                 Ok(Settlement::Until(marks)) => order::forget(&self.end.driver, marks),
                 Ok(_) => {}
-                // Go on with the remaining users: their orders must still be made. The first error is returned.
+                // Go on after an error: the orders of the remaining users must still be made.
                 Err(error) => failed = failed.and(Err(error)),
             }
         }
@@ -73,8 +71,7 @@ impl Drop for CallWatch {
 }
 
 impl HeldMemory {
-    /// Begins to watch the users that work on the memory through this holder, and through holders made from it later.
-    /// Fails for a copy, and in a forked child.
+    /// Begins to watch the users of the memory. Fails for a copy, and in a forked child.
     pub(crate) fn watch(&mut self, py: Python<'_>) -> Result<CallWatch> {
         let watch = CallWatch {
             end: EndContext { in_call: true, ..self.end() },
@@ -90,12 +87,11 @@ impl HeldMemory {
         Ok(watch)
     }
 
-    /// This holder's entry in each conversion that it belongs to.
     fn members(&self) -> impl Iterator<Item = &ConversionMember> {
         successors(self.conversion.as_deref(), |member| member.outer.as_deref())
     }
 
-    /// Copies this holder's consumer side into its entry in each conversion. Call it after the consumer has changed.
+    /// Call this after the consumer has changed.
     #[inline]
     pub(super) fn note_use(&self, py: Python<'_>) {
         if self.conversion.is_some() {
@@ -111,7 +107,6 @@ impl HeldMemory {
         }
     }
 
-    /// Copies the place of this holder's consumer into its entry in each conversion.
     #[cold]
     pub(super) fn note_place(&self) {
         for member in self.members() {

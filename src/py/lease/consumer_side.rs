@@ -1,5 +1,4 @@
-//! The consumer's side of held memory: who works on the memory, on which GPU and in which context, and on which stream
-//! if the caller named one.
+//! The consumer's side of held memory: who works on the memory, where, and on which stream if the caller named one.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -9,10 +8,8 @@ use crate::device::Place;
 use crate::lease::end_rules;
 use crate::py::streams::{KnownStream, KnownStreams};
 
-/// The users that work on the memory through one holder, and the places of their streams.
 #[derive(Debug)]
 pub(super) struct ConsumerSide {
-    /// The GPU and context of the consumer's streams.
     pub(super) at: Place,
     /// Where the exchange API lent the array, if it did: the borrowers work on the legacy default stream of this place.
     pub(super) lent: Option<Place>,
@@ -26,7 +23,6 @@ pub(super) struct ConsumerSide {
 pub(super) type Consumer = end_rules::Consumer<KnownStream>;
 
 impl ConsumerSide {
-    /// The consumer's side of a holder that has no consumer yet. `at` is its place until the consumer's is known.
     #[inline(always)]
     pub(super) const fn nobody(at: Place) -> Self {
         Self { at, lent: None, consumer: Consumer::Nobody, line: None, further: KnownStreams::NONE }
@@ -42,7 +38,6 @@ impl ConsumerSide {
         }
     }
 
-    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let mut further = self.further.iter().filter_map(KnownStream::kept);
         further.try_for_each(|kept| kept.visit(visit))?;
@@ -79,7 +74,6 @@ impl end_rules::Known for KnownStream {
 }
 
 impl Consumer {
-    /// Clones the references, for another holder of the memory.
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
         match self {
             Self::Nobody => Self::Nobody,
@@ -93,7 +87,6 @@ impl Consumer {
         }
     }
 
-    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let known = |known: &KnownStream| known.kept().map_or(Ok(()), |kept| kept.visit(visit));
         match self {

@@ -1,9 +1,6 @@
-//! A conversion: the holders of an array argument, and the users that work on its memory through each holder.
-//!
-//! The array and every holder made from it belong to its conversion; in nested calls also to the outer conversions.
-//! Each holder records here which users work on the memory through that holder. A holder that ends makes the producer's
-//! stream wait for its own users, and removes its record. At the call's end the conversion closes, and the producer's
-//! stream waits for the remaining users.
+//! A conversion: the holders of an array argument's memory during a call, and the users that work on the memory through
+//! each holder. When a holder ends, the producer's stream waits for that holder's users. At the call's end, the
+//! producer's stream waits for the users of the remaining holders.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,8 +22,7 @@ impl Conversion {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the conversion, and returns the users of each holder that has not ended, with the holder's number. What
-    /// holders record later is ignored.
+    /// Returns the users of each holder that has not ended. Records that holders make later are ignored.
     pub(super) fn close(&self) -> Vec<(usize, ConsumerSide)> {
         let mut uses = self.uses();
         uses.over = true;
@@ -34,12 +30,11 @@ impl Conversion {
     }
 }
 
-/// One holder's entry in a conversion: the conversion, and the holder's number there, under which its users are noted.
 #[derive(Debug)]
 pub(super) struct ConversionMember {
     conversion: Arc<Conversion>,
     number: usize,
-    /// The same holder's entry in the conversion of another call, if calls nest: the outer or the inner call.
+    /// The same holder's entry in the conversion of an outer or inner call, if calls nest.
     pub(super) outer: Option<Box<Self>>,
 }
 
@@ -59,13 +54,11 @@ impl ConversionMember {
         Self { conversion: Arc::clone(conversion), number, outer }
     }
 
-    /// Adds another holder of the same array.
     pub(super) fn join(&self, first: ConsumerSide, outer: Option<Box<Self>>) -> Self {
         Self::new(&self.conversion, first, outer)
     }
 
-    /// Runs `change` on this holder's record; `None` if the conversion is closed. The lock is released when this
-    /// returns, so the caller can drop the result safely.
+    /// `None` if the conversion is closed. The caller may drop the result, since the lock is released then.
     pub(super) fn note<R>(&self, change: impl FnOnce(&mut ConsumerSide) -> R) -> Option<R> {
         let mut uses = self.conversion.uses();
         uses.noted.iter_mut().find(|(number, _)| *number == self.number).map(|(_, one)| change(one))

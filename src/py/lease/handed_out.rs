@@ -1,5 +1,5 @@
-//! Memory that is handed out: its holder's entry in the table of [known memory](known_memory), and what an import takes
-//! over from the entry when the memory comes back.
+//! Memory that is handed out: its entry in the table of [known memory](known_memory), and what an import takes over
+//! from the entry when the memory comes back.
 
 use pyo3::prelude::*;
 
@@ -11,16 +11,14 @@ use crate::py::streams::{KnownStream, StreamRef};
 use crate::stream::{Alive, Stream};
 
 impl HeldMemory {
-    /// Adds the memory of `array`, which is being handed out, to the table of known memory: the program may pass it to
-    /// the bridge again. Replaces this holder's earlier entry. Adds none for an empty array.
+    /// Adds the memory of `array` to the table of known memory, in place of this holder's earlier entry.
     pub(crate) fn register(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
         self.known = self.known_as(py, array, None);
     }
 
-    /// Like [`Self::register`], for memory that the current consumer gets in a capsule. A capsule names no stream, so
-    /// the entry also has the stream that the array is ready on, if that is kept and is not the legacy default stream
-    /// of the consumer's place.
+    /// Like [`Self::register`], for memory that goes out in a capsule. A capsule names no stream, so the entry also has
+    /// the kept stream that the array is ready on, except the legacy default stream of the consumer's place.
     pub(crate) fn register_in_capsule(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
         let clone = |kept: &StreamRef| kept.clone_ref(py);
@@ -40,7 +38,6 @@ impl HeldMemory {
         self.known = self.known_as(py, array, kept.map(KnownStream::Kept));
     }
 
-    /// Like [`Self::register`], for `self.array`: a library is about to make its own array over that memory.
     pub(crate) fn register_whole(&mut self, py: Python<'_>) {
         self.known = None;
         self.known = self.known_as(py, &self.array, None);
@@ -58,16 +55,14 @@ impl HeldMemory {
             .then(|| KnownMemory::new(py, array, &self.producer_side, ready_on, holder))
     }
 
-    /// Looks this array up in the table of known memory. The array came in a managed tensor whose `manager_ctx` is
-    /// `context`. If the tensor is the bridge's own, the producer's side of its lease replaces this one, except for
-    /// `ready_on`. For another library's tensor, the producers' and upstream streams of the leases at the same address
-    /// become upstream. Does nothing if the producer's stream is known.
+    /// `context` is the `manager_ctx` of the managed tensor in which this array came. If the bridge made the tensor,
+    /// takes over the producer's side of the tensor's lease. For another library's tensor, the streams of the leases at
+    /// the same address become upstream. Does nothing if the producer's stream is known.
     pub(crate) fn adopt_producer_side(&mut self, py: Python<'_>, context: usize) {
         drop(self.adopt_from_capsule(py, context));
     }
 
-    /// Like [`Self::adopt_producer_side`], for a capsule. If the capsule is the bridge's own, returns the stream on
-    /// which the array was ready when it was handed out, if the entry has that stream.
+    /// Returns the stream that the array was ready on when the bridge made the capsule, if the table has that stream.
     pub(crate) fn adopt_from_capsule(
         &mut self,
         py: Python<'_>,
@@ -84,8 +79,8 @@ impl HeldMemory {
                     return Some(kept);
                 }
             }
-            // The tensor's producer may free the memory without the bridge. So the producer's stream stays unknown, and
-            // the leases' streams become upstream: the end then keeps the memory until the users' work is done.
+            // The tensor's producer may free the memory without the bridge. So the leases' streams become upstream
+            // only: the end then keeps the memory until the users' work is done.
             Some(known_memory::From::Same(streams)) => {
                 for kept in streams {
                     self.producer_side.put_upstream(kept);

@@ -1,8 +1,5 @@
-//! Held memory: the references that keep the memory alive, and the streams of its producer and its consumers.
-//! [`super::end`] makes streams wait when the holder ends.
-//!
-//! Each holder owns the Python references that it visits, as the garbage collector requires. A DLPack producer's
-//! managed tensor has no reference count, so the holders of one tensor share it.
+//! Held memory: the references that keep the memory alive, and the streams of its producer and its consumers. A managed
+//! tensor has no reference count, so the holders of one tensor share it.
 
 use dlpark::python::ImportedDlpack;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -30,42 +27,35 @@ use crate::stream::{Alive, Ready, Stream};
 /// An imported array, or a copy that the bridge made: the owner of its memory, and both sides' streams for its end.
 #[derive(Debug)]
 pub(crate) struct HeldMemory {
-    /// The array's descriptor, once it is set, until [`Self::take_array`]. Otherwise [`Descriptor::EMPTY`].
+    /// [`Descriptor::EMPTY`] until the import sets it, and after [`Self::take_array`].
     pub(crate) array: Descriptor,
     /// What consumers are told about pending work on the array.
     pub(crate) ready: Ready,
     /// How the array was imported. A copy, and a further holder of the same memory, begin as [`By::View`].
     pub(crate) by: By,
-    /// Whether a consumer read the array's dict.
     pub(crate) is_read: bool,
     pub(super) owner: MemoryOwner,
     pub(crate) driver: Handle,
-    /// The process that owns the memory. In a forked child no stream waits and no copy is freed, since the driver does
-    /// not survive a fork. No deleter runs there either: it may call that driver.
+    /// The process that owns the memory. In a forked child no stream waits, no copy is freed and no deleter runs: the
+    /// CUDA driver does not survive a fork.
     pub(crate) process: Process,
     pub(crate) producer_side: ProducerSide,
     pub(super) consumer_side: ConsumerSide,
-    /// This holder's entry in a conversion, if a call watches the memory's users.
     pub(super) conversion: Option<Box<ConversionMember>>,
-    /// The array's address, for the trace; and the cause of the end, which is set beforehand and may be replaced until
-    /// the end.
+    /// The array's address and the cause of the end, for the trace. The cause may be replaced until the end.
     pub(crate) tag: EndTag,
     pub(super) generation: u32,
-    /// The holder's entry in the table of known memory, if `register` or a similar method has made one.
     pub(super) known: Option<KnownMemory>,
 }
 
-/// The owner of the memory.
 #[derive(Debug)]
 pub(super) enum MemoryOwner {
-    /// A producer's array: the object, and its managed tensor if it has one. The object is Python's `None` if only a
-    /// tensor came here.
+    /// The producer's object and its managed tensor. The object is Python's `None` if only a managed tensor was
+    /// imported.
     Array(Py<PyAny>, HeldTensor),
-    /// A copy that the bridge made.
     Copy(Box<Copied>),
 }
 
-/// A copy that the bridge made.
 #[derive(Debug)]
 pub(super) struct Copied {
     pub(super) buffer: Buffer,
@@ -74,8 +64,7 @@ pub(super) struct Copied {
 }
 
 impl HeldMemory {
-    /// Holds a producer's array: `object`, and its managed tensor if it has one. The caller then sets the descriptor,
-    /// the place and the streams.
+    /// The caller must then set the descriptor, the place and the streams.
     #[inline(always)]
     pub(crate) fn array(
         object: Py<PyAny>,
@@ -87,18 +76,15 @@ impl HeldMemory {
         Self::new(MemoryOwner::Array(object, managed), driver, by)
     }
 
-    /// Sets the place of both sides, until the consumer's place is known.
     #[inline(always)]
     pub(crate) const fn set_place(&mut self, place: Place) {
         (self.producer_side.place, self.consumer_side.at) = (place, place);
     }
 
-    /// The place where the consumer works.
     pub(crate) const fn consumer_place(&self) -> Place {
         self.consumer_side.at
     }
 
-    /// Holds the producer's managed tensor besides the object.
     #[inline(always)]
     pub(crate) fn take(&mut self, managed: ImportedDlpack) {
         if let MemoryOwner::Array(_, tensor) = &mut self.owner {
@@ -106,8 +92,8 @@ impl HeldMemory {
         }
     }
 
-    /// Keeps the dict's typestr and `descr`, for an element type that DLPack cannot express. Not for an array with a
-    /// managed tensor, which they would replace.
+    /// For an element type that DLPack cannot express. Not for an array with a managed tensor, which `words` would
+    /// replace.
     pub(crate) fn keep_words(&mut self, words: Py<PyDict>) {
         if let MemoryOwner::Array(_, tensor) = &mut self.owner {
             *tensor = HeldTensor::Words(words);
@@ -122,8 +108,7 @@ impl HeldMemory {
         }
     }
 
-    /// If the held object is a capsule, makes its tensor a shared one, which stays in the capsule until the returned
-    /// [`Unconsumed`] takes it out.
+    /// If the held object is a capsule, its tensor stays in the capsule until the returned [`Unconsumed`] takes it out.
     pub(crate) fn take_later(&mut self, py: Python<'_>) -> Option<Unconsumed> {
         let MemoryOwner::Array(object, tensor) = &mut self.owner else { return None };
         let capsule = object.bind(py).cast::<PyCapsule>().ok()?.clone().unbind();
@@ -137,8 +122,8 @@ impl HeldMemory {
         matches!(&self.owner, MemoryOwner::Array(_, tensor) if tensor.is_lost())
     }
 
-    /// Holds a copy in `buffer`. The end frees the buffer in stream order on `producer`. `context` keeps the copy's
-    /// context alive; `None` for a primary context.
+    /// The end frees `buffer` in stream order on `producer`. `context` keeps the copy's context alive; `None` for a
+    /// primary context.
     pub(crate) fn copy(
         buffer: Buffer,
         driver: &Handle,
@@ -155,7 +140,6 @@ impl HeldMemory {
         copy
     }
 
-    /// Returns a box: the structure is large, and callers move it often.
     #[inline(always)]
     fn new(owner: MemoryOwner, driver: Handle, by: By) -> Box<Self> {
         let nowhere = Place::gpu(0);
@@ -179,16 +163,15 @@ impl HeldMemory {
         )
     }
 
-    /// Takes the descriptor out. `end` is the cause of this holder's end, unless another cause replaces it before the
-    /// end.
+    /// `end` is the cause of this holder's end, unless another cause replaces it before the end.
     #[inline(always)]
     pub(crate) const fn take_array(&mut self, end: EndedBy) -> Descriptor {
         self.tag = EndTag { by: end, ptr: self.array.ptr() };
         std::mem::replace(&mut self.array, Descriptor::EMPTY)
     }
 
-    /// Returns another holder of the same memory, without a consumer. For the new holder, the recorded streams of this
-    /// holder's consumer are upstream. Fails for a copy, and in a forked child of the process that owns the memory.
+    /// Returns another holder of the same memory, without a consumer. The recorded streams of this holder's consumer
+    /// are upstream of the new holder. Fails for a copy, and in a forked child.
     pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, Consumer::Nobody)?;
         shared.put_behind(self.consumer_side.consumer.clone_ref(py));
@@ -198,13 +181,11 @@ impl HeldMemory {
         Ok(shared)
     }
 
-    /// Returns another holder of the same memory, with this holder's consumer until a call names another consumer. If
-    /// this holder's consumer named no stream, or declined the order (-1), the new holder's consumer counts as a reader
-    /// that has not read the dict yet, and the recorded streams become upstream. Fails as [`Self::share`] does.
+    /// Returns another holder of the same memory, with this holder's consumer; but a consumer that named no stream or
+    /// declined the order (-1) becomes a reader that has not read the dict yet. Fails as [`Self::share`] does.
     pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, self.consumer_side.consumer.clone_ref(py))?;
         shared.consumer_side.line.clone_from(&self.consumer_side.line);
-        // What such a consumer did says nothing about the new holder's consumer.
         if let Consumer::Unnamed(_) | Consumer::Declined = shared.consumer_side.consumer {
             shared.replace_consumer(Consumer::Unread, None);
         }
@@ -225,11 +206,9 @@ impl HeldMemory {
         }
     }
 
-    /// Returns another holder of the same memory, with the same producer's side, for `consumer`.
     #[inline]
     fn sharing(&mut self, py: Python<'_>, consumer: Consumer) -> Result<Box<Self>> {
         let owner = self.share_owner(py)?;
-        // The structure is written in place, since it is large.
         Ok(Box::write(
             Box::new_uninit(),
             Self {
@@ -253,8 +232,7 @@ impl HeldMemory {
         ))
     }
 
-    /// Records what consumers are told about pending work, the producer's stream, and the stream that the array is
-    /// ready on. The descriptor must be set before: an array without memory has no pending work.
+    /// The descriptor must be set before: an array without memory has no pending work.
     #[inline(always)]
     pub(crate) fn produced(&mut self, Readiness { told, producer, ready_on }: Readiness) {
         self.ready = self.array.pending(told);
@@ -262,14 +240,13 @@ impl HeldMemory {
         self.producer_side.ready_on = ready_on;
     }
 
-    /// Keeps the producer to ask it again, if its dict named no stream and may name one later.
     #[inline]
     pub(crate) fn keep_unnamed(&mut self, unnamed: Option<Unnamed>) {
         self.producer_side.unnamed = unnamed;
     }
 
-    /// Before a hand-over, sets what consumers are told: `ready`. If `ready` is no stream, asks a producer whose dict
-    /// named no stream again. A stream that the dict names now is set instead, also as the producer's stream.
+    /// If `ready` is no stream, asks a producer whose dict named no stream again. A stream that the dict names now
+    /// replaces `ready`, and becomes the producer's stream.
     #[inline]
     pub(crate) fn ready_by_now(&mut self, py: Python<'_>, ready: Ready) -> PyResult<()> {
         self.ready = ready;
@@ -281,16 +258,14 @@ impl HeldMemory {
         Ok(())
     }
 
-    /// Keeps the stream that the array is ready on. Pass `None` if this is the producer's own stream, or a default
-    /// stream at the producer's place.
+    /// Pass `None` if the array is ready on the producer's own stream, or on a default stream at the producer's place.
     #[inline(always)]
     pub(crate) fn keep_ready_on(&mut self, kept: Option<StreamRef>) {
         self.producer_side.ready_on = kept;
     }
 
-    /// Records the consumer's stream as the stream that the array is ready on, even if the producer moves to another
-    /// stream. If only the producer's reference keeps the stream, records that reference. Records none if nothing keeps
-    /// the stream, or if it is the producer's stream and cannot change.
+    /// Records the consumer's stream as the stream that the array is ready on. Records none if nothing keeps that
+    /// stream, or if it is the producer's stream and cannot change.
     pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
         self.producer_side.ready_on = match &self.consumer_side.consumer {
             Consumer::On(KnownStream::Kept(kept)) => Some(kept.clone_ref(py)),
@@ -311,7 +286,6 @@ impl HeldMemory {
         self.producer_side.keeper_of(ready).map(StreamRef::place).or(named)
     }
 
-    /// See [`ProducerSide::confirm_ready`].
     #[inline(always)]
     pub(crate) fn confirm_ready(
         &self,
@@ -321,26 +295,22 @@ impl HeldMemory {
         self.producer_side.confirm_ready(py, &self.driver, ready)
     }
 
-    /// See [`ProducerSide::also_ready`].
     pub(crate) fn also_ready(&self, py: Python<'_>) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
         self.producer_side.also_ready(py, &self.driver)
     }
 
-    /// The producer's stream if it is known and alive; else the legacy default stream of its place, which stands in for
-    /// it.
+    /// If the producer's stream is unknown or not alive, the legacy default stream of its place stands in.
     pub(crate) fn producer(&self, py: Python<'_>) -> Result<Alive<'_>, Failure<PyErr>> {
         let known = self.producer_side.stream.as_ref();
         let known = known.map(|producer| producer.confirm(py, &self.driver)).transpose()?;
         Ok(known.flatten().unwrap_or(Alive::standing_in(self.producer_side.place)))
     }
 
-    /// Whether only a Python object keeps the memory, and no managed tensor. The garbage collector may clear that
-    /// object.
     pub(crate) const fn is_by_object(&self) -> bool {
         matches!(self.owner, MemoryOwner::Array(_, HeldTensor::None | HeldTensor::Words(_)))
     }
 
-    /// The producer's object, which is Python's `None` if only a managed tensor came here. `None` for a copy.
+    /// The producer's object, which is Python's `None` if only a managed tensor was imported. `None` for a copy.
     pub(crate) fn object(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         match &self.owner {
             MemoryOwner::Array(object, _) => Some(object.clone_ref(py)),
@@ -354,13 +324,10 @@ impl HeldMemory {
         self.note_use(py);
     }
 
-    /// Records that the garbage collector ends this holder.
     pub(crate) const fn collected(&mut self) {
         self.tag.by = EndedBy::Collected;
     }
 
-    /// Visits the producer's object and the objects that keep both sides' streams, for the garbage collector
-    /// (`tp_traverse`). Visits no other references: those of the table of known memory, for instance, are left out.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         if let MemoryOwner::Array(object, _) = &self.owner {
             visit.call(object)?;
@@ -401,12 +368,10 @@ impl MemoryGuard {
         Self(Some(memory))
     }
 
-    /// The memory, to change.
     pub(crate) fn memory_mut(&mut self) -> Option<&mut HeldMemory> {
         self.0.as_deref_mut()
     }
 
-    /// The memory, to look at.
     pub(crate) fn memory(&self) -> Option<&HeldMemory> {
         self.0.as_deref()
     }

@@ -1,8 +1,6 @@
-//! Memory that the bridge has handed out, recognised by its address when the bridge imports it again.
-//!
-//! A library that passes on one of the bridge's tensors, or wraps the same memory in its own, does not say which stream
-//! the producer used; the lease's entry does. A library may also use such memory on a further stream, for which the
-//! lease's end must wait. An entry is removed when its holder ends: after that, the consumer may not use the memory.
+//! Memory that the bridge has handed out, recognised by its address when the bridge imports it again. A library that
+//! passes on such memory does not say which stream the producer used; the lease's entry does. An entry is removed when
+//! its holder ends: after that, the consumer may not use the memory.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,43 +16,35 @@ use crate::device::Place;
 use crate::lease::WordHasher;
 use crate::py::streams::{KnownStream, KnownStreams, StreamRef, Unnamed};
 
-/// A lease's entry in the table: the streams that an import of the same memory takes over, and further streams for
-/// which the lease's end waits.
 #[derive(Debug)]
 struct MemoryEntry {
     /// The address of the lease's holder, which the bridge's managed tensors carry as `manager_ctx`.
     holder: usize,
-    /// The length of the memory in bytes. It starts at the address that is the entry's key in the table.
+    /// The length of the memory in bytes. The memory starts at the entry's key in the table.
     length: u64,
-    /// The stream of the lease's producer, if it is known and kept.
     producer: Option<StreamRef>,
     upstream: KnownStreams,
-    /// Facts that few entries have. They are boxed, since each entry is moved a few times.
     rare: Option<Box<Rare>>,
     /// The streams that [`goes_on`] recorded for the memory, until [`KnownMemory::take_later`] takes them.
     later: KnownStreams,
 }
 
-/// Facts that few entries have.
 #[derive(Debug)]
 struct Rare {
-    /// The producer, if its dict named no stream at import and may name one later.
     unnamed: Option<Unnamed>,
-    /// The stream on which the array was ready when the bridge handed it out in a capsule. `None` for the legacy
-    /// default stream of the consumer's place, for a stream that nothing keeps, and for memory in no capsule.
+    /// The stream on which the array was ready when the bridge handed it out in a capsule. `None` also for the legacy
+    /// default stream of the consumer's place, and for a stream that nothing keeps.
     ready_on: Option<KnownStream>,
 }
 
 type ByWord<K, V> = HashMap<K, V, BuildHasherDefault<WordHasher>>;
 
-/// The entries at one address. Usually there is only one, which is stored inline.
 #[derive(Debug)]
 struct Same {
     first: Option<MemoryEntry>,
     more: Option<Box<MoreEntries>>,
 }
 
-/// All entries at one address but the inline one.
 #[derive(Debug, Default)]
 struct MoreEntries {
     entries: ByWord<usize, MemoryEntry>,
@@ -63,7 +53,6 @@ struct MoreEntries {
 }
 
 impl MemoryEntry {
-    /// The producer's stream, and the upstream streams.
     fn sources(&self, py: Python<'_>) -> impl Iterator<Item = KnownStream> {
         let producer = self.producer.as_ref().map(|kept| KnownStream::Kept(kept.clone_ref(py)));
         producer.into_iter().chain(self.upstream.iter().map(move |kept| kept.clone_ref(py)))
@@ -142,14 +131,11 @@ impl Same {
     }
 }
 
-/// The entries by address.
 type EntriesByAddress = ByWord<u64, Same>;
 
-/// The table of the memory that the bridge has handed out.
 struct HandedOut {
     entries: Mutex<EntriesByAddress>,
-    /// How often [`goes_on`] was called for any array with memory. Most entries are removed before this number
-    /// changes.
+    /// How often [`goes_on`] was called for an array with memory.
     noted: AtomicUsize,
 }
 
@@ -165,18 +151,16 @@ fn entries() -> MutexGuard<'static, EntriesByAddress> {
     HANDED_OUT.entries.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A lease's entry in the table. Dropping this removes the entry.
+/// Dropping this removes the lease's entry from the table.
 #[derive(Debug)]
 pub(super) struct KnownMemory {
     start: u64,
     holder: usize,
-    /// [`HandedOut::noted`] when the entry was made.
     since: usize,
 }
 
 impl KnownMemory {
-    /// Adds an entry for the memory of `array`. `holder` is the address of the holder, by which the bridge recognises
-    /// its own tensors.
+    /// Adds an entry for the memory of `array`. `holder` is the address of the lease's holder.
     pub(super) fn new(
         py: Python<'_>,
         array: &Descriptor,
@@ -206,13 +190,12 @@ impl KnownMemory {
         Self { start, holder, since: HANDED_OUT.noted.load(Ordering::Acquire) }
     }
 
-    /// Whether further work may have been recorded, on this or on other memory, since the entry was made.
+    /// Whether [`goes_on`] was called for any memory since the entry was made.
     #[inline]
     pub(super) fn may_have_later(&self) -> bool {
         HANDED_OUT.noted.load(Ordering::Acquire) != self.since
     }
 
-    /// Takes the streams that [`goes_on`] recorded for this entry.
     pub(super) fn take_later(&self) -> Vec<KnownStream> {
         let mut entries = entries();
         let own = entries.get_mut(&self.start).and_then(|same| same.get_mut(self.holder));
@@ -242,21 +225,17 @@ impl Drop for KnownMemory {
     }
 }
 
-/// Shrinks the table after a peak.
 #[cold]
 fn give_back_room(entries: &mut EntriesByAddress) {
     let room = ROOM.max(entries.len() * 2);
     entries.shrink_to(room);
 }
 
-/// What the table says about an array that came in a managed tensor.
 #[expect(clippy::large_enum_variant, reason = "it is moved into its place at once")]
 pub(super) enum From {
-    /// The bridge's own tensor: the producer's side of its lease, without [`ProducerSide::ready_on`]; and
-    /// [`Rare::ready_on`].
+    /// The bridge's own tensor: the producer's side of its lease, and [`Rare::ready_on`].
     Ours(ProducerSide, Option<KnownStream>),
-    /// Another library's tensor, with the producers' and upstream streams of the leases at the same address. The list
-    /// is empty if the table has no entry there. The tensor may wrap a tensor of the bridge's, or be separate.
+    /// Another library's tensor: the producers' and upstream streams of the leases at the same address.
     Same(Vec<KnownStream>),
 }
 
@@ -291,8 +270,8 @@ pub(super) fn from(
     Some(From::Same(same.sources(py)))
 }
 
-/// Records that the stream `kept` has further work on the memory of `array`. At the end of each lease in the table
-/// whose memory overlaps the array's, the producer's stream waits for `kept` too.
+/// Records that the stream `kept` has further work on the memory of `array`. At the end of each lease whose memory
+/// overlaps the array's, the producer's stream waits for `kept` too.
 pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     if array.ptr() == 0 {
         return;
@@ -306,7 +285,6 @@ pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     let again: Vec<_> =
         each.filter(is_of).map(|(_, entry)| entry.later.add(kept.clone_ref(py))).collect();
     HANDED_OUT.noted.fetch_add(1, Ordering::Release);
-    // Dropping a stream can run arbitrary code, so release the lock first.
     drop(entries);
     drop(again);
 }

@@ -12,8 +12,8 @@ use crate::py::interpreter::{ending, enter};
 use crate::py::observe::{CallSpan, EndOutcome};
 
 impl MemoryGuard {
-    /// Gives the memory back when the bridge's Python object that holds it is dropped. The caller holds the
-    /// interpreter's lock.
+    /// Gives the memory back when one of the bridge's Python objects is dropped. The caller must hold the interpreter's
+    /// lock.
     #[inline(always)]
     pub(crate) fn end(mut self) {
         if let Some(held) = self.0.take() {
@@ -23,8 +23,7 @@ impl MemoryGuard {
         }
     }
 
-    /// Ends the holder. The orders of its end are already made: their result `settled` says whether the memory goes
-    /// back now or later.
+    /// Ends the holder. The orders of its end are already made, with the result `settled`.
     pub(crate) fn settled(
         mut self,
         py: Python<'_>,
@@ -39,9 +38,8 @@ impl MemoryGuard {
 }
 
 impl Drop for MemoryGuard {
-    /// Takes the interpreter's lock and gives the memory back. Any thread may drop the guard. If the thread may not
-    /// enter the interpreter, which has ended or is ending, the memory leaks: a leak at the end of a process is
-    /// harmless, a foreign deleter without its interpreter may not be.
+    /// Takes the interpreter's lock and gives the memory back. If the thread may not enter the interpreter, which has
+    /// ended or is ending, the memory leaks: a foreign deleter must not run without its interpreter.
     fn drop(&mut self) {
         if let Some(held) = self.0.take() {
             let (mut place, span) = (ManuallyDrop::new(Some(held)), CallSpan::begin());
@@ -51,7 +49,7 @@ impl Drop for MemoryGuard {
     }
 }
 
-/// If a holder is `left`, tells the trace that its memory leaks. The caller never drops a holder that is left.
+/// If a holder is `left`, tells the trace that its memory leaks.
 #[inline]
 fn tell_lost(left: Option<&HeldMemory>, span: CallSpan) {
     if let Some(held) = left {

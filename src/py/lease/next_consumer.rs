@@ -10,8 +10,7 @@ use crate::py::streams::{KnownStream, StreamArgument, StreamName, StreamRef};
 use crate::stream::{Alive, Ready, Request, Stream};
 
 impl HeldMemory {
-    /// Makes the caller that passed `argument` the consumer, in place of the previous consumer. It works at `at`. No
-    /// stream waits here.
+    /// Makes the caller that passed `argument`, and works at `at`, the consumer. No stream waits here.
     #[inline]
     pub(crate) fn set_consumer(
         &mut self,
@@ -43,8 +42,7 @@ impl HeldMemory {
         Ok(())
     }
 
-    /// Whether `argument` names the default stream on which the producer works and the array is ready, as in most
-    /// calls. If so, the hand-over asks no library, makes no stream wait, and calls [`Self::keep_in_place`].
+    /// Whether `argument` names the default stream on which the producer works and the array is ready.
     #[inline]
     pub(crate) fn stays_in_place(&self, argument: &StreamArgument<'_, '_>, at: Place) -> bool {
         let place = self.producer_side.place;
@@ -61,8 +59,7 @@ impl HeldMemory {
         self.note_use(py);
     }
 
-    /// Makes a reader at `at` the consumer: it named no stream and has not read the dict yet. Only for memory without a
-    /// consumer, since a previous consumer's streams do not become upstream here.
+    /// For a reader that has not read the dict yet. Only for memory without a consumer.
     #[inline]
     pub(crate) fn set_unread(&mut self, py: Python<'_>, at: Place) {
         self.consumer_side.at = at;
@@ -70,8 +67,7 @@ impl HeldMemory {
         self.note_use(py);
     }
 
-    /// Makes the bridge's own work on the stream `on` the consumer. `kept` is the caller's record of that stream;
-    /// without a record, the stream's keeper is looked up.
+    /// Makes the bridge's own work on the stream `on` the consumer.
     pub(crate) fn set_worker(
         &mut self,
         py: Python<'_>,
@@ -93,8 +89,8 @@ impl HeldMemory {
         Ok(())
     }
 
-    /// Records that the stream `known` has pending work, for which the end must wait, and that consumers work at `at`.
-    /// Returns `known` if it was already recorded; dropping the result can run arbitrary code.
+    /// Records that the stream `known` has pending work, for which the end must wait. Returns `known` if it was already
+    /// recorded; dropping the result can run arbitrary code.
     pub(crate) fn owe(
         &mut self,
         py: Python<'_>,
@@ -107,8 +103,7 @@ impl HeldMemory {
         again
     }
 
-    /// Makes `next` the consumer; the recorded streams of the previous consumer become upstream. `line` is the
-    /// program's line that named the stream of `next`, if nothing keeps that stream.
+    /// `line` is the program's line that named the stream of `next`, if nothing keeps that stream.
     #[inline]
     pub(super) fn replace_consumer(&mut self, next: Consumer, line: Option<Box<warned::Line>>) {
         let before = std::mem::replace(&mut self.consumer_side.consumer, next);
@@ -116,8 +111,7 @@ impl HeldMemory {
         self.put_behind(before);
     }
 
-    /// Adds the recorded streams of the earlier consumer `before` to the upstream streams: at the end they wait as the
-    /// producer's does.
+    /// At the end, the recorded streams of the earlier consumer `before` wait as the producer's stream does.
     #[inline]
     pub(super) fn put_behind(&mut self, before: Consumer) {
         match before {
@@ -139,13 +133,12 @@ impl HeldMemory {
         }
     }
 
-    /// Whether the memory has a consumer. A reader that has not read the dict yet counts, and so does a consumer that
-    /// declined the order (-1).
+    /// True also for a reader that has not read the dict yet, and for a consumer that declined the order (-1).
     pub(crate) const fn has_consumer(&self) -> bool {
         !matches!(self.consumer_side.consumer, Consumer::Nobody)
     }
 
-    /// Records that the consumer read the address. Returns whether it is a reader that named no stream (`Unnamed`).
+    /// Records that the consumer read the address. Returns whether the consumer is a reader that named no stream.
     pub(crate) fn read(&mut self, py: Python<'_>) -> bool {
         if matches!(self.consumer_side.consumer, Consumer::Nobody | Consumer::Unread) {
             self.consumer_side.consumer = Consumer::Unnamed(Vec::new());
@@ -154,9 +147,8 @@ impl HeldMemory {
         matches!(self.consumer_side.consumer, Consumer::Unnamed(_))
     }
 
-    /// Whether `stream`, on which a library works now, must still be recorded as a stream of the reader that named
-    /// none. False if the consumer is no such reader. The producer's own stream must be recorded only if other streams
-    /// are upstream, or if the producer's stream may be closed or change.
+    /// Whether `stream`, on which a library works now, must still be recorded as a stream of a reader that named none.
+    /// False if the consumer is no such reader.
     pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
         let Consumer::Unnamed(seen) = &self.consumer_side.consumer else { return false };
         let settled = self.producer_side.upstream.is_empty()
@@ -165,9 +157,8 @@ impl HeldMemory {
         !settled && !seen.iter().any(|known| known.is(stream))
     }
 
-    /// The kept stream that the array is ready on, if it must still be recorded as a stream of the reader that named
-    /// none. The producer's own stream must be recorded only if `ready`, which the reader is told, names it and other
-    /// streams are upstream. `None` for a default stream, which the end covers anyway, and for any other consumer.
+    /// The kept stream that the array is ready on, if it must still be recorded as a stream of a reader that named
+    /// none. `None` for a default stream, which the end covers anyway, and if the consumer is no such reader.
     pub(crate) fn ready_to_note(&self, py: Python<'_>, ready: Ready) -> Option<KnownStream> {
         let Consumer::Unnamed(seen) = &self.consumer_side.consumer else { return None };
         let producer_side = &self.producer_side;
@@ -209,7 +200,6 @@ impl HeldMemory {
     }
 }
 
-/// The line of the program that is calling now, if nothing keeps the stream `known`: a later warning names this line.
 fn line_of(py: Python<'_>, known: &KnownStream) -> PyResult<Option<Box<warned::Line>>> {
     match known {
         KnownStream::Kept(_) => Ok(None),

@@ -1,11 +1,6 @@
 //! Runs ends: makes the orders of each, then drops the references to the memory, or keeps them until that is possible.
-//!
-//! Dropping a producer's array can run arbitrary code. It can also end another holder: the next capsule of a chain, or
-//! a view that the producer kept. An end inside an end makes its orders at once and drops its references later, so a
-//! long chain does not overflow the stack.
-//!
-//! Memory that must outlive device work is kept here, and later calls of the bridge check it again. With a real driver
-//! a thread checks it as well, for programs that make no further call. Memory that is still kept when the interpreter
+//! An end inside an end drops its references later, so a long chain does not overflow the stack. Later calls of the
+//! bridge, and with a real driver a thread, check kept memory again. Memory that is still kept when the interpreter
 //! ends leaks.
 
 use std::cell::{Cell, RefCell};
@@ -28,35 +23,28 @@ use crate::py::interpreter::{self, Answer, entry, or_no_memory};
 use crate::py::observe::to_logging::{is_telling, quietly};
 use crate::py::observe::{CallSpan, EndOutcome};
 
-/// An end to run, and the start time of the call that caused it, for the trace.
 pub(super) struct QueuedEnd {
     pub(super) ending: Ending<Box<HeldMemory>>,
     pub(super) span: CallSpan,
     /// Whether a log handler caused this end: such ends are not logged.
     quiet: bool,
-    /// The outcome, if this end's orders were already tried.
     outcome: Option<EndOutcome>,
 }
 
 impl QueuedEnd {
-    /// An end to run. `span` began with the call that caused the end.
     pub(super) const fn of(ending: Ending<Box<HeldMemory>>, span: CallSpan) -> Self {
         Self { ending, span, quiet: false, outcome: None }
     }
 }
 
-/// Whether an end is running on this thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Now {
     Nothing,
-    /// An end is under way.
     Ending,
-    /// An end is under way and others are queued behind it.
     Followed,
 }
 
-/// Whether an end runs on this thread, and the ends queued behind it. The queue is empty between ends, so a thread that
-/// exits has nothing to drop here.
+/// The queue is empty between ends, so a thread that exits has nothing to drop here.
 struct ThreadEnds {
     now: Cell<Now>,
     following: ManuallyDrop<RefCell<VecDeque<QueuedEnd>>>,
@@ -71,7 +59,6 @@ local! {
     };
 }
 
-/// Whether an end is running on this thread; `None` if the thread is exiting and its queue is gone.
 #[inline(always)]
 fn now() -> Option<Now> {
     ENDS.with(|ends| ends.now.get())
@@ -82,15 +69,14 @@ fn set_now(now: Now) -> Option<Now> {
     ENDS.with(|ends| ends.now.replace(now))
 }
 
-/// Makes the orders of `next` at once, since the code that caused it may use the memory again. Queues it, so that its
-/// references are dropped after the running end. Returns it if the thread's queue is gone.
+/// Makes the orders of `next` at once, since the code that caused the end may use the memory again. Queues `next`, so
+/// that its references are dropped after the running end. Returns `next` if the thread's queue is gone.
 #[cold]
 fn queued(py: Python<'_>, next: QueuedEnd) -> Option<QueuedEnd> {
     // If a panic unwinds through here, the end is leaked.
     let mut next = ManuallyDrop::new(QueuedEnd { quiet: is_telling(), ..next });
     next.outcome = Some(quietly(next.quiet, || outcome(py, &mut next.ending)));
     let mut next = Some(ManuallyDrop::into_inner(next));
-    // If the thread's queue is gone, the caller runs the end.
     ENDS.with(|ends| {
         ends.now.set(Now::Followed);
         ends.following.borrow_mut().extend(next.take());
@@ -98,12 +84,11 @@ fn queued(py: Python<'_>, next: QueuedEnd) -> Option<QueuedEnd> {
     next
 }
 
-/// Exists while this thread runs ends. If a panic drops the guard, the queued ends become pending ends of the process,
-/// which later calls check.
+/// Exists while this thread runs ends. If a panic drops the guard, the queued ends become pending ends of the process.
 struct QueueGuard;
 
 impl QueueGuard {
-    /// Starts an end; `None` if one is already running on this thread, or the thread is exiting and its queue is gone.
+    /// `None` if an end is already running on this thread, or if the thread is exiting and its queue is gone.
     #[inline(always)]
     fn begin() -> Option<Self> {
         (now() == Some(Now::Nothing)).then(|| {
@@ -112,7 +97,6 @@ impl QueueGuard {
         })
     }
 
-    /// Runs the queued ends one after the other, then marks the thread idle.
     #[inline(always)]
     fn finish(self, py: Python<'_>) {
         if now() == Some(Now::Followed) {
@@ -165,8 +149,8 @@ pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
     }
 }
 
-/// Runs the end in `place`: releases the memory, or keeps it for later. If a step panics, the end stays in `place`: a
-/// leak is better than freeing the memory under pending work.
+/// Releases the memory of the end in `place`, or keeps the memory for later. If a step panics, the end stays in
+/// `place`: a leak is better than freeing the memory under pending work.
 pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<QueuedEnd>>) {
     let Some(next) = place.as_mut() else { return };
     let (tag, span) = (next.ending.holder().tag, next.span);
@@ -179,8 +163,7 @@ pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<QueuedEnd>>) {
     span.released(tag, outcome);
 }
 
-/// Ends the holder in `place`. If a step panics, the memory leaks. Inside another end, makes the orders at once and
-/// queues the rest.
+/// If a step panics, the memory leaks. Inside another end, makes the orders at once and queues the rest.
 #[inline(always)]
 pub(super) fn end(
     py: Python<'_>,
@@ -189,7 +172,6 @@ pub(super) fn end(
 ) {
     let Some(following) = QueueGuard::begin() else { return inside(py, place, span) };
     look(py);
-    // Most ends need no order.
     if let Some(held) = place.as_ref()
         && held.is_done_without_orders(py)
     {
@@ -227,11 +209,10 @@ impl Drop for LeftGuard {
     }
 }
 
-/// Makes as much progress with `ending` as is possible now, and returns the outcome.
 fn outcome(py: Python<'_>, ending: &mut Ending<Box<HeldMemory>>) -> EndOutcome {
     let of = ending.holder().generation;
-    // After a lack of memory or an interrupt, try once more at once: the producer may use the memory as soon as this
-    // returns.
+    // After a lack of memory or an interrupt, try once more at once: the producer may use the memory as soon as
+    // `outcome` returns.
     for _ in 0..2 {
         match generation::end(of, || or_no_memory(|| ending.advance(py))) {
             Ok(()) => break,
@@ -265,12 +246,10 @@ impl Default for Pending {
 #[derive(Default)]
 struct EndWatch {
     thread: Option<JoinHandle<()>>,
-    /// Whether the thread has nothing to check and waits on `told`.
     idle: bool,
     over: bool,
 }
 
-/// One for each process, indexed by the number of forks between the first process and this one.
 static PENDING: [OnceLock<Pending>; 64] = [const { OnceLock::new() }; 64];
 
 fn pending() -> Option<&'static Pending> {
@@ -278,28 +257,23 @@ fn pending() -> Option<&'static Pending> {
     PENDING.get(number).map(|pending| pending.get_or_init(Pending::default))
 }
 
-/// How many pending ends a call checks: up to four of one lane, or one end without a lane. Few enough that a call stays
-/// fast with thousands pending.
+/// How many pending ends a call checks: up to four of one lane, or one end without a lane.
 const AT_A_CALL: Most = Most { lanes: 1, questions: 4 };
 
-/// How many pending ends a call checks when it returns, if the call left an end pending. The limit is large because the
-/// new end is checked last in its lane; if it has no lane, or a new one, it is checked last of all.
+/// How many pending ends a call checks when it returns, if the call left an end pending. The new end is checked last in
+/// its lane, so the limit is large.
 const AFTER_A_CALL: Most = Most { lanes: 64, questions: 64 };
 
-/// How many pending ends the watcher thread checks in each round. Few enough that no other thread waits long for the
-/// interpreter's lock, and that thousands of busy streams cost a hundredth of a core.
+/// How many pending ends the watcher thread checks in each round, with the interpreter's lock held.
 const AT_A_TIME: Most = Most { lanes: 256, questions: 4096 };
 
 /// The watcher thread's shortest pause between two rounds. A round that finishes nothing doubles the pause.
 const FIRST: Duration = Duration::from_micros(500);
-/// The watcher thread's longest pause between two rounds.
 const LAST: Duration = Duration::from_millis(50);
 
-/// The longest pause with nothing to check. After it the thread sleeps until a call wakes it. Waking the thread costs a
-/// system call; calls in quick succession seldom have to.
+/// With a longer pause and nothing to check, the watcher thread sleeps until a call wakes it.
 const IDLE: Duration = Duration::from_millis(4);
 
-/// Keeps `ending` until it is over.
 fn keep(ending: Ending<Box<HeldMemory>>) {
     // On a simulated device no end becomes possible by waiting alone.
     let ripens = matches!(ending.holder().driver, Handle::Cuda);
@@ -314,8 +288,7 @@ fn keep(ending: Ending<Box<HeldMemory>>) {
     }
 }
 
-/// Checks a few pending ends, longest unchecked first, and finishes the ready ones. Most calls of the bridge run this,
-/// so it must be cheap.
+/// Checks a few pending ends, longest unchecked first, and finishes the ready ones.
 #[inline]
 pub(crate) fn look(py: Python<'_>) {
     if let Some(pending) = pending()
@@ -325,8 +298,7 @@ pub(crate) fn look(py: Python<'_>) {
     }
 }
 
-/// Runs after a call from Python during which an end was put off. Checks pending ends: what held the end up may have
-/// ended with the call.
+/// Runs after a call from Python during which an end was put off: what held the end up may have ended with the call.
 #[cold]
 fn look_again(py: Python<'_>) {
     if let Some(pending) = pending() {
@@ -334,7 +306,6 @@ fn look_again(py: Python<'_>) {
     }
 }
 
-/// Finishes every pending end that can be finished.
 pub(crate) fn look_at_all(py: Python<'_>) {
     if let Some(pending) = pending() {
         pending.look(py, Most::ALL);
@@ -351,7 +322,7 @@ pub(crate) fn _settle(py: Python<'_>) -> Answer<'_> {
 }
 
 impl Pending {
-    /// Tries to finish pending ends, within the limits of `most`. Returns whether any of them finished.
+    /// Returns whether any pending end has finished.
     #[cold]
     fn look(&self, py: Python<'_>, most: Most) -> bool {
         let mut any = false;
@@ -404,8 +375,8 @@ impl Pending {
                 continue;
             }
             let waited = self.told.wait_timeout(watch, pause);
-            // Release the lock before other code runs: a child forked while this lock is held would find it locked for
-            // ever.
+            // Release the lock before other code runs: in a child that is forked while this lock is held, the lock
+            // stays locked for ever.
             drop(waited.unwrap_or_else(PoisonError::into_inner));
             let any = !self.parked.is_empty()
                 && interpreter::enter(|py| self.look(py, AT_A_TIME)) == Some(true);

@@ -10,48 +10,34 @@ use crate::lease::Failure;
 use crate::py::streams::{KnownStream, KnownStreams, StreamRef, Unnamed};
 use crate::stream::{Alive, Ready, Stream};
 
-/// The producer's streams, which wait at the end, and the stream on which the array is ready.
 #[derive(Debug)]
 pub(crate) struct ProducerSide {
-    /// The producer's GPU and context.
     pub(crate) place: Place,
-    /// A reference to the producer's stream if something keeps that stream, or to its stand-in. `None` if no stream of
-    /// the producer's is known, or if nothing keeps the stream and nothing stands in for it.
+    /// The producer's stream if something keeps it, or its stand-in.
     pub(super) stream: Option<StreamRef>,
     /// The producer, if its dict named no stream at import and may name one later. The bridge asks it again.
     pub(super) unnamed: Option<Unnamed>,
-    /// Streams that wait at the end besides `stream`: further streams that callers declared or dicts named, and the
-    /// streams of earlier users, also of the views between in a view of a view.
+    /// Streams that wait at the end besides `stream`, such as the streams of earlier users.
     pub(super) upstream: KnownStreams,
-    /// A reference to the stream that the array is ready on, or to the stream's stand-in. Not needed if `stream` has
-    /// that stream, nor for a default stream at `place`. `None` also if nothing keeps the stream.
+    /// The stream that the array is ready on, or its stand-in. `None` if that is `stream` or a default stream at
+    /// `place`, or if nothing keeps the stream.
     pub(super) ready_on: Option<StreamRef>,
 }
 
-/// What consumers of an imported array are told about pending work, with references to the producer's stream and to the
-/// stream that the array is ready on.
 #[derive(Debug)]
 pub(crate) struct Readiness {
-    /// What consumers are told about pending work: the stream that the array is ready on, that nothing is pending, or
-    /// that the producer does not say.
     pub(crate) told: Ready,
-    /// A reference to the producer's stream if something keeps that stream, or to its stand-in. `None` if no stream of
-    /// the producer's is known, or if nothing keeps the stream and nothing stands in for it.
     pub(crate) producer: Option<StreamRef>,
-    /// A reference to the stream that the array is ready on, or to the stream's stand-in. Not needed if `producer` has
-    /// that stream, nor for a default stream at the producer's place. `None` also if nothing keeps the stream. A
-    /// stand-in may be in both fields.
+    /// `None` if that is `producer` or a default stream at the producer's place, or if nothing keeps the stream.
     pub(crate) ready_on: Option<StreamRef>,
 }
 
 impl Readiness {
-    /// A readiness without a kept stream.
     #[inline]
     pub(crate) const fn told(told: Ready) -> Self {
         Self { told, producer: None, ready_on: None }
     }
 
-    /// A readiness that keeps no stream but `producer`.
     #[inline]
     pub(crate) const fn of(told: Ready, producer: Option<StreamRef>) -> Self {
         Self { told, producer, ready_on: None }
@@ -59,13 +45,11 @@ impl Readiness {
 }
 
 impl ProducerSide {
-    /// A producer's side at `place`, with no stream known.
     #[inline(always)]
     pub(super) const fn at(place: Place) -> Self {
         Self { place, stream: None, unnamed: None, upstream: KnownStreams::NONE, ready_on: None }
     }
 
-    /// Clones the references, for another holder of the memory.
     #[inline]
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
         Self {
@@ -77,8 +61,7 @@ impl ProducerSide {
         }
     }
 
-    /// Returns the reference recorded for the stream `ready`: `ready_on` if it is set, else the producer's stream if
-    /// that is the same stream, else `None`. Without a reference the caller takes the stream to be at `self.place`.
+    /// The reference recorded for the stream `ready`. Without one, the caller takes the stream to be at `self.place`.
     pub(super) fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
         // A default stream of another place is another stream, so compare its place too.
         let own = |producer: &&StreamRef| {
@@ -88,7 +71,6 @@ impl ProducerSide {
         self.ready_on.as_ref().or_else(|| self.stream.as_ref().filter(own))
     }
 
-    /// The GPU and context of the stream `ready`, on which the array is ready.
     pub(crate) fn ready_place(&self, ready: Stream) -> Place {
         self.keeper_of(ready).map_or(self.place, StreamRef::place)
     }
@@ -98,8 +80,7 @@ impl ProducerSide {
     }
 
     /// Whether the array may stop being ready on `ready` while it is held: the stream may be closed, or a dict may name
-    /// another stream, or a first one. `is_named` tells that the reader named a stream: then a first one does not count
-    /// if `ready` is a stream.
+    /// another stream. `is_named` tells whether the reader named a stream.
     pub(crate) fn may_lose(&self, ready: Ready, is_named: bool) -> bool {
         let is_there = is_named && matches!(ready, Ready::On(_));
         let asks_again = self.unnamed.is_some() && !is_there;
@@ -112,10 +93,9 @@ impl ProducerSide {
         self.keeper(ready).is_some_and(|keeper| keeper.may_change() && !keeper.may_move())
     }
 
-    /// Where the array is ready now, if it was ready on the stream `ready`: on `ready`, if something other than the
-    /// exporter of a dict keeps that stream alive. If only the exporter does, its dict is asked. An answer other than
-    /// `ready` counts only if `ready_on` is not set and the producer may move: a producer that moved has made its new
-    /// stream wait for its pending work. `None` if nothing tells.
+    /// Where the array is ready now, if it was ready on the stream `ready`. If only the exporter of a dict keeps that
+    /// stream alive, asks the exporter's dict. Another stream counts only if `ready_on` is not set: a producer that
+    /// moved has made its new stream wait for its pending work. `None` if nothing tells.
     #[inline(always)]
     pub(crate) fn confirm_ready(
         &self,
@@ -148,7 +128,7 @@ impl ProducerSide {
         }
     }
 
-    /// Asks a producer that named no stream again. If it names a stream now, keeps and returns that stream.
+    /// If a producer that named no stream names one now, keeps and returns that stream.
     pub(super) fn ask_unnamed(
         &mut self,
         py: Python<'_>,
@@ -157,7 +137,7 @@ impl ProducerSide {
         let Some(unnamed) = &self.unnamed else { return Ok(None) };
         let Some(named) = unnamed.named(py, driver)? else { return Ok(None) };
         let stream = named.stream();
-        // `ready_on` may be the stream of an earlier consumer, on which the array was ready for that one.
+        // `ready_on` may be the stream of an earlier consumer, on which the array was ready for that consumer.
         (self.stream, self.unnamed, self.ready_on) = (Some(named), None, None);
         Ok(Some(stream))
     }
@@ -167,8 +147,8 @@ impl ProducerSide {
         self.unnamed.is_some() || self.stream.as_ref().is_some_and(StreamRef::may_move)
     }
 
-    /// A second stream on which work on the array may be pending, by [`Self::producer_also`]. `None` if `ready_on` is
-    /// set: the array is then ready there, even if the producer has moved.
+    /// A second stream on which work on the array may be pending. `None` if `ready_on` is set: the array is then ready
+    /// there, even if the producer has moved.
     pub(crate) fn also_ready(
         &self,
         py: Python<'_>,
@@ -177,15 +157,14 @@ impl ProducerSide {
         if self.ready_on.is_none() { self.producer_also(py, driver) } else { Ok(None) }
     }
 
-    /// Whether the producer's recorded stream is the default stream `stream` of `place`, by [`StreamRef::is_default`],
-    /// and `ready_on` is not set.
+    /// Whether the producer works on the default stream `stream` of `place`, and `ready_on` is not set.
     #[inline]
     pub(super) fn is_on_default(&self, stream: Stream) -> bool {
         let is_it = |producer: &StreamRef| producer.is_default(stream, self.place);
         self.ready_on.is_none() && self.stream.as_ref().is_some_and(is_it)
     }
 
-    /// Whether `stream` is the producer's recorded stream, by [`StreamRef::is`]. False if none is recorded.
+    /// False if no stream of the producer's is recorded.
     pub(crate) fn is_producer(&self, stream: Alive<'_>) -> bool {
         self.stream.as_ref().is_some_and(|producer| producer.is(stream))
     }
@@ -211,7 +190,6 @@ impl ProducerSide {
         self.upstream.add(kept);
     }
 
-    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let upstream = self.upstream.iter().filter_map(KnownStream::kept);
         let mut all = self.stream.iter().chain(&self.ready_on).chain(upstream);

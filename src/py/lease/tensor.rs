@@ -1,6 +1,5 @@
-//! The managed tensor of a producer's array. It belongs to one holder, or several holders share it. A shared tensor may
-//! still be in its capsule, and stays there if the importing call fails. An array from a dict has no tensor; if DLPack
-//! cannot express the element type, the dict's typestr and `descr` are kept instead.
+//! The managed tensor of a producer's array. Several holders may share a tensor. A shared tensor may still be in its
+//! capsule, and stays there if the importing call fails.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,12 +17,10 @@ pub(super) enum HeldTensor {
     Shared(Arc<Later>),
 }
 
-/// A tensor that may still be in its capsule. Not set yet: it is in the capsule. Set to `None`: it stays in the
-/// capsule.
+/// Not set: the tensor is still in its capsule. Set to `None`: the tensor stays in its capsule.
 type Later = OnceLock<Option<ImportedDlpack>>;
 
-/// A capsule whose tensor is shared, and which a later step consumes. If this is dropped before that, no holder of the
-/// tensor keeps the memory.
+/// If this is dropped before [`Self::consume`], no holder of the tensor keeps the memory.
 #[allow(missing_debug_implementations, reason = "a tensor of dlpark's has none")]
 pub(crate) struct Unconsumed {
     capsule: Py<PyCapsule>,
@@ -42,8 +39,7 @@ impl Unconsumed {
         capsule::read(self.capsule.bind(py)).map(drop).map_err(PyErr::from)
     }
 
-    /// Takes the tensor out of the capsule, for all its holders. Fails if other code has consumed the capsule. If no
-    /// holder is left, the tensor's deleter runs when this [`Unconsumed`] is dropped.
+    /// Takes the tensor out of the capsule, for all its holders. Fails if other code has consumed the capsule.
     pub(crate) fn consume(&self, py: Python<'_>) -> PyResult<()> {
         drop(self.tensor.set(Some(capsule::take(self.capsule.bind(py))?)));
         Ok(())
@@ -62,7 +58,6 @@ impl std::fmt::Debug for HeldTensor {
 }
 
 impl HeldTensor {
-    /// Shares the tensor of a `capsule` that is not consumed yet.
     pub(super) fn in_capsule(capsule: Py<PyCapsule>) -> (Self, Unconsumed) {
         let tensor = Arc::new(OnceLock::new());
         (Self::Shared(Arc::clone(&tensor)), Unconsumed { capsule, tensor })
@@ -73,7 +68,6 @@ impl HeldTensor {
         matches!(self, Self::Shared(tensor) if matches!(tensor.get(), Some(None)))
     }
 
-    /// Shares the tensor with another holder of the same memory, and returns what that holder keeps.
     pub(super) fn share(&mut self, py: Python<'_>) -> Self {
         if let Self::Words(words) = self {
             return Self::Words(words.clone_ref(py));

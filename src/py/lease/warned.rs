@@ -9,20 +9,16 @@ use crate::device::Place;
 use crate::py::interpreter::program_line;
 use crate::py::observe::to_logging::is_warning_read;
 
-/// A line of the program: file and number.
 pub(crate) type Line = (String, u32);
 
 /// After warnings for this many lines, the bridge gives no further ones about ends.
 const MOST: usize = 1024;
 
-/// The line of the program from which this thread called the bridge.
 pub(super) fn here(py: Python<'_>) -> PyResult<Option<Line>> {
     Ok(program_line(py)?.map(|line| (line.file, line.number)))
 }
 
-/// Warns that an end cannot order the stream `handle` of a user: the stream is not known to be alive. The warning names
-/// `line`, where the program named the stream; if it is `None`, the line that calls the bridge now. Each line gets one
-/// warning, and none while logging is off. An open trace gets the others too, as long as nobody reads the warnings.
+/// Warns that an end cannot order a user's stream `handle`, which is not known to be alive. `line` named the stream.
 #[cold]
 pub(super) fn uncovered(
     py: Python<'_>,
@@ -38,7 +34,7 @@ pub(super) fn uncovered(
         Some(line) => line.clone(),
         None => here(py)?.unwrap_or_else(|| (String::from("?"), 0)),
     };
-    // If nobody reads the warning, do not record the line as warned about: logging may be on at a later end.
+    // If nobody reads the warning, do not record the line: logging may be on at a later end.
     if is_warning_read() {
         let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
         let warned = warned.get_or_insert_default();

@@ -84,7 +84,6 @@ impl Library for Cupy {
     }
 }
 
-/// How to ask CuPy for its current stream.
 enum CupyStreamRoute {
     /// `cupy_backends.cuda.stream.get_stream_ptr(device)`, which CuPy's own extensions call.
     Native(unsafe extern "C" fn(c_int) -> isize),
@@ -107,8 +106,7 @@ impl Current for Cupy {
         };
         match asked {
             CupyStreamRoute::Native(function) => {
-                // SAFETY: the capsule's name says that the function has this type, and this thread holds the
-                // lock.
+                // SAFETY: the capsule's name says that the function has this type, and this thread holds the lock.
                 let native = unsafe { function(ordinal) };
                 if PyErr::occurred(py)
                     && let Some(error) = PyErr::take(py)
@@ -131,8 +129,7 @@ impl Current for Cupy {
     }
 }
 
-/// CuPy's current stream object, by `cupy.cuda.get_current_stream(device)`. Before 13 the function takes no
-/// device and answers for the current one.
+/// Before CuPy 13, `get_current_stream` takes no device and answers for the current one.
 fn object<'py>(cupy: &Bound<'py, PyAny>, ordinal: i32) -> PyResult<Bound<'py, PyAny>> {
     let py = cupy.py();
     let cuda = cupy.getattr(intern!(py, "cuda"))?;
@@ -149,8 +146,7 @@ fn object<'py>(cupy: &Bound<'py, PyAny>, ordinal: i32) -> PyResult<Bound<'py, Py
     }
 }
 
-/// CuPy's C function `get_stream_ptr`, which returns the current stream of a GPU; `None` if the function's module is
-/// not imported. Cython keeps the function in a capsule whose name is the function's type.
+/// `None` if the function's module is not imported. Cython keeps the function in a capsule whose name is its type.
 fn entry_point(py: Python<'_>) -> PyResult<Option<unsafe extern "C" fn(c_int) -> isize>> {
     const SIGNATURE: &CStr = c"intptr_t (int)";
     let name = intern!(py, "cupy_backends.cuda.stream");
@@ -158,15 +154,14 @@ fn entry_point(py: Python<'_>) -> PyResult<Option<unsafe extern "C" fn(c_int) ->
     let functions = module.getattr(intern!(py, "__pyx_capi__"))?;
     let capsule = functions.get_item(intern!(py, "get_stream_ptr"))?;
     let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(SIGNATURE))?;
-    // SAFETY: Cython names a C function's capsule by the function's type, which was just compared. The
-    // module, and so the function, stays loaded.
+    // SAFETY: Cython names a C function's capsule by the function's type, which was just compared. The module, and so
+    // the function, stays loaded.
     Ok(Some(unsafe {
         std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int) -> isize>(pointer.as_ptr())
     }))
 }
 
-/// Reads an array's address, `x.data.ptr`. If `x.data` is not exactly of the type `kind`, the array's dict is read
-/// instead. Every array counts as ready on CuPy's current stream.
+/// Reads `x.data.ptr`. If `x.data` is not exactly of the type `kind`, the array's dict is read instead.
 #[derive(Debug)]
 struct CupyPointer {
     memory: ObjectQuestion,
@@ -195,11 +190,8 @@ impl Address for CupyPointer {
 #[pyclass(frozen, module = "cai_bridge", name = "_Ndarrays")]
 #[derive(Debug)]
 pub(super) struct Ndarrays {
-    /// `cupy.ndarray`.
     ndarray: Py<PyAny>,
-    /// The two functions that `cupy.ndarray.__new__` calls: `__new__` and `_init` of the base class; `None` if there is
-    /// no such base class. Calling the type instead also calls an `__init__` that does nothing, and takes twice as
-    /// long.
+    /// `__new__` and `_init` of the base class of `cupy.ndarray`. Calling the type instead takes twice as long.
     halves: Option<(Py<PyAny>, Py<PyAny>)>,
     /// `cupy.cuda.MemoryPointer`.
     pointer: Py<PyAny>,

@@ -1,8 +1,6 @@
 //! JAX: its arrays never change. It requests arrays on the streams of a pool, and computes on another stream, which it
-//! makes wait for the pool's stream. JAX does not name the other stream, but XLA passes it to each function of the
-//! foreign function interface.
-//!
-//! Source: `xla/ffi/api/c_api.h`, which jaxlib 0.10.2 has in its `include`.
+//! makes wait for the pool's stream. XLA passes the other stream to each function of its foreign function interface
+//! (`xla/ffi/api/c_api.h`, which jaxlib 0.10.2 has in its `include`).
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -103,13 +101,11 @@ impl StreamPool for Jax {
     }
 }
 
-/// What the bridge has found out about JAX.
 struct Jaxs {
     /// The streams on which JAX computes, by the GPUs' ordinals; `None` for a GPU whose stream could not be found.
     streams: Mutex<Vec<(i32, Option<u64>)>>,
     /// jaxlib's entry, once it was compared with `__dlpack__`; `None` if it failed or its capsule differed.
     entry: PyOnceLock<Option<Py<PyAny>>>,
-    /// The type of shardings over one device.
     of_one_device: PyOnceLock<Py<PyType>>,
     /// The driver handle of the stream that [`note`] found last; 0 if it has found none since [`_xla_said`] read this.
     said: AtomicU64,
@@ -122,15 +118,9 @@ static JAX: Jaxs = Jaxs {
     said: AtomicU64::new(0),
 };
 
-/// jaxlib's own entry below the `__dlpack__` of JAX's arrays. `__dlpack__` is written in Python, and takes
-/// fifteen times as long (JAX 0.10.2: 5.9 µs and 0.4 µs).
-///
-/// The entry checks less: it exports one device's part of an array on several devices. So the bridge uses it only for
-/// arrays on one device. Other arrays, and arrays that the entry refuses, go through `__dlpack__`, which says what is
-/// wrong. At first use the bridge asks both, and never uses the entry if it fails or the capsules differ.
-///
-/// The entry's capsules refer to the array itself, and the capsules of `__dlpack__` to another object over the array's
-/// buffer. After a capsule's deleter was called, JAX drops the capsule's reference at the next call into JAX.
+/// jaxlib's own entry below the `__dlpack__` of JAX's arrays takes a fifteenth of the time (JAX 0.10.2: 0.4 µs and 5.9
+/// µs), but exports one device's part of an array on several devices. So the bridge uses the entry only for arrays on
+/// one device.
 impl Capsules for Jax {
     fn quickly<'py>(
         &self,
@@ -167,7 +157,7 @@ impl Capsules for Jax {
     }
 }
 
-/// jaxlib's entry and the capsule that it makes of `x`; `None` if the array is not on one device.
+/// `None` if the array is not on one device.
 fn quick<'py>(
     x: &Bound<'py, PyAny>,
     stream: u64,
@@ -191,7 +181,6 @@ fn quick<'py>(
     Ok(Some((entry, capsule)))
 }
 
-/// Whether `kind` is JAX's `SingleDeviceSharding`.
 fn is_of_one_device(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     if let Some(known) = JAX.of_one_device.get(kind.py()) {
         return Ok(kind.is(known));
@@ -203,9 +192,8 @@ fn is_of_one_device(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     Ok(found)
 }
 
-/// Decides whether to use the entry from now on: only if `quick` has a capsule, and it describes the same array as
-/// `public`. Decides nothing if the array has no address, since empty arrays are too alike, or if `public` cannot be
-/// read.
+/// Uses the entry from now on if `quick` describes the same array as `public`, else never. Decides nothing if the array
+/// has no address, since empty arrays are too alike.
 #[cold]
 fn choose<'py>(public: &Bound<'py, PyAny>, quick: Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>) {
     let read = |capsule: &Bound<'py, PyAny>| {
@@ -228,7 +216,7 @@ struct ApiVersion {
     minor: c_int,
 }
 
-/// The interface's functions, up to the last one that is used.
+/// The functions of XLA's interface, up to the last one that is used.
 #[repr(C)]
 struct Api {
     size: usize,
@@ -267,8 +255,8 @@ struct CallFrame {
     stage: c_int,
 }
 
-/// An extension of a call frame. When a handler is registered, XLA calls it with an extension of the kind `METADATA`,
-/// and the handler fills in `metadata`.
+/// When a handler is registered, XLA calls it with an extension of the kind `METADATA`, and the handler fills in
+/// `metadata`.
 #[repr(C)]
 struct Extension {
     size: usize,
@@ -289,9 +277,9 @@ const EXECUTE: c_int = 3;
 
 /// The function that XLA calls. At the execute stage, stores the stream that XLA runs on.
 unsafe extern "C" fn note(frame: *mut CallFrame) -> *mut c_void {
-    // SAFETY: XLA passes a call frame, which begins with these fields. All that they point to lives during
-    // the call ("FFI handler"). `extension` is NULL, or begins with its kind, and an extension of the kind `METADATA` has
-    // the fields of `Extension`. `api` is NULL, or begins with its size and version. No reference is made to a whole
+    // SAFETY: XLA passes a call frame, which begins with these fields, and all that they point to lives during the call
+    // ("FFI handler"). `extension` is NULL, or begins with its kind, and an extension of the kind `METADATA` has the
+    // fields of `Extension`. `api` is NULL, or begins with its size and version. No reference is made to a whole
     // structure, since XLA's may be smaller than the one here: each field is read after what says that it is there.
     unsafe {
         let (extension, api) = ((*frame).extension, (*frame).api);

@@ -1,8 +1,5 @@
-//! The libraries that the bridge knows: a file for each, and `habits_only.rs` for libraries with habits only. Elsewhere
-//! in `src`, libraries of GPU arrays are named only in comments and messages.
-//!
-//! A library's Python half, if any, is in `python/cai_bridge/_libraries`: `_warp.py` for `warp.rs`. To add a library,
-//! begin with a copy of `warp.rs`; the manual's page `docs/adding.md` has the steps.
+//! The libraries that the bridge knows: a file for each, and `habits_only.rs` for libraries with habits only. A
+//! library's Python half, if any, is in `python/cai_bridge/_libraries`. `docs/adding.md` says how to add a library.
 
 mod cuda_core;
 mod cupy;
@@ -43,7 +40,6 @@ pub(crate) fn know(py: Python<'_>) {
     library::know(py, ALL);
 }
 
-/// Adds the libraries' classes and functions to the Python module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CurrentStream>()?;
     module.add_class::<cupy::Ndarrays>()?;

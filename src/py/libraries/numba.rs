@@ -14,7 +14,6 @@ use crate::py::numpy;
 use crate::py::streams::handle_of;
 use crate::stream::{Ready, Stream, Thread};
 
-/// Numba or numba-cuda-mlir.
 #[derive(Debug)]
 pub(super) struct Numba {
     name: &'static str,
@@ -73,8 +72,7 @@ impl Library for Numba {
         stream.call_method0(intern!(stream.py(), "__int__"))?.extract().map(Some)
     }
 
-    /// Arrays have these attributes in their `__dict__`, and the library's `__cuda_array_interface__` makes the CAI
-    /// dict from them. If a class overrides that property, the dict is read.
+    /// If a class overrides the library's `__cuda_array_interface__`, its arrays are read by their dicts.
     fn attributes(
         &'static self,
         _x: &Bound<'_, PyAny>,
@@ -97,7 +95,6 @@ impl Library for Numba {
     }
 }
 
-/// Reads an array's address, `x.gpu_data.device_ctypes_pointer`, and its stream, `x.stream`.
 #[derive(Debug)]
 struct Ctypes(&'static Numba);
 

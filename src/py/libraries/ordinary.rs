@@ -16,7 +16,6 @@ pub(super) struct Ordinary {
 }
 
 impl Ordinary {
-    /// A library with these habits.
     pub(super) const fn new(name: &'static str, habits: &'static [HabitRow]) -> Self {
         let (handle_attribute, is_asked, ignores_dicts) = (None, false, false);
         Self { name, habits, handle_attribute, is_asked, ignores_dicts }
@@ -28,14 +27,13 @@ impl Ordinary {
         self
     }
 
-    /// The library works on a current stream, which the method `_stream_in_use` of its object in
-    /// `cai_bridge._libraries` returns.
+    /// The method `_stream_in_use` of the library's object in `cai_bridge._libraries` returns the current stream.
     pub(super) const fn with_current_stream(mut self) -> Self {
         self.is_asked = true;
         self
     }
 
-    /// The library, as a consumer, ignores the stream that a dict names: it does not wait for that stream.
+    /// The library, as a consumer, does not wait for the stream that a dict names.
     pub(super) const fn ignoring_dicts(mut self) -> Self {
         self.ignores_dicts = true;
         self

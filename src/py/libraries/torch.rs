@@ -59,16 +59,14 @@ impl Library for Torch {
     }
 }
 
-/// How to ask PyTorch for its current stream.
 enum TorchStreamRoute {
-    /// PyTorch's exchange API.
     Table(ExchangeTable),
     /// `torch._C._cuda_getCurrentRawStream(device)`: PyTorch before 2.10 has no exchange API.
     Python(Py<PyAny>),
 }
 
 impl TorchStreamRoute {
-    /// How to ask this PyTorch; `None` if it has neither the table nor the function.
+    /// `None` if this PyTorch has neither the table nor the function.
     fn of(torch: &Bound<'_, PyAny>, tensor: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
         let py = torch.py();
         if let Some(table) = answered(py, ExchangeTable::of(tensor))?.flatten() {

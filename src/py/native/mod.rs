@@ -1,9 +1,5 @@
-//! Direct calls to Python's C API: to read CAI dicts fast, and for what PyO3 has no safe call.
-//!
-//! Most imports from CAI read a dict. Most dicts have the specification's keys, interned, with values of its exact
-//! types. [`plain`] reads such a dict in 700 instructions: it takes no reference, and runs no Python code. With PyO3's
-//! safe calls an import takes about 4,000 instructions, 1,600 of them to read the dict (callgrind, CPython 3.11,
-//! 2026-11). This module refuses no dict: [`plain`] leaves any other dict to `cai_dict`.
+//! Direct calls to Python's C API, to read CAI dicts fast, and for what PyO3 has no safe call. [`plain`] reads a dict
+//! in 700 instructions; PyO3's safe calls take 1,600 (callgrind, CPython 3.11, 2026-11).
 #![allow(unsafe_code)]
 
 mod question;
@@ -26,26 +22,24 @@ pub(super) fn interpreter(_py: Python<'_>) -> i64 {
     unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) }
 }
 
-/// Whether the object's finalizer (`__del__`) has run, or the garbage collector has begun to run it. False for a type
-/// that does not support garbage collection. The collector runs the finalizers of all garbage before it clears any.
+/// Whether the object's finalizer (`__del__`) has run, or the garbage collector has begun to run it. The collector runs
+/// the finalizers of all garbage before it clears any.
 pub(super) fn is_finalized(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: `object` is alive, and `Bound` shows that this thread is attached.
     unsafe { ffi::PyObject_GC_IsFinalized(object.as_ptr()) != 0 }
 }
 
-/// The object's reference count, the caller's reference included. For an immortal object it is a large number that says
-/// nothing.
+/// Says nothing about an immortal object.
 pub(super) fn references(object: &Bound<'_, PyAny>) -> usize {
     // SAFETY: `object` is alive, and `Bound` shows that this thread is attached.
     unsafe { ffi::Py_REFCNT(object.as_ptr()) }.cast_unsigned()
 }
 
-/// Whether the caller holds the only reference.
 pub(super) fn is_held_by_nobody_else(object: &Bound<'_, PyAny>) -> bool {
     references(object) == 1
 }
 
-/// Calls a method without arguments. Makes no object for the bound method.
+/// Makes no object for the bound method.
 pub(super) fn call_method<'py>(
     object: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
@@ -58,7 +52,6 @@ pub(super) fn call_method<'py>(
     }
 }
 
-/// The first characters of `text`, at most `most`.
 pub(super) fn beginning<'py>(
     text: &Bound<'py, PyString>,
     most: usize,
@@ -74,13 +67,9 @@ pub(super) fn beginning<'py>(
 /// The keys of a CAI dict, in the order that [`plain`] expects.
 pub(super) type CaiKeys<'a, 'py> = [&'a Bound<'py, PyString>; 8];
 
-/// Calls `read` with the entries of `dict`. `None` if the dict is not plain. Each key of a plain dict is an object in
-/// `names`, by identity. Each value is of the specification's exact type, within the limits of [`text`], [`dims`],
-/// [`pair`] and [`int`]. A plain dict has all required entries. It has no `mask`, and a `descr` only if it repeats the
-/// typestr. An optional entry counts as missing if it is None.
-///
-/// `names` are `shape`, `typestr`, `data`, `version`, `strides`, `stream`, `mask` and `descr`. `read` must not run
-/// Python code: it gets borrowed entries of the dict.
+/// Calls `read` with the entries of `dict`; `None` if the dict is not plain. A plain dict has the objects in `names` as
+/// keys, by identity, and values of the specification's exact types. `read` must not run Python code: it gets borrowed
+/// entries of the dict.
 pub(super) fn plain<R>(
     dict: &Bound<'_, PyDict>,
     names: CaiKeys<'_, '_>,
@@ -106,10 +95,8 @@ pub(super) fn plain<R>(
     })
 }
 
-/// The entries, for [`plain`]; `None` if they are not plain. `found` is in the order of [`CaiKeys`].
-///
+/// `None` if the entries, which are in the order of [`CaiKeys`], are not plain.
 /// # Safety
-///
 /// Each of `found` is NULL or an object that lives as long as the result.
 unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
     let [shape, typestr, data, version, strides, stream, mask, descr] = found;
@@ -137,15 +124,12 @@ unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
     Some(Fields { shape, typestr, data, strides, version, stream, structured: false })
 }
 
-/// The most characters of a text that this module reads; real typestrs are shorter. It leaves longer texts to
-/// `cai_dict`.
+/// Longer texts are left to `cai_dict`; real typestrs are shorter.
 const LONGEST: ffi::Py_ssize_t = 64;
 
 /// The characters of an exact `str` of at most [`LONGEST`] characters. `None` for any other object, and for a `str`
 /// with lone surrogates.
-///
 /// # Safety
-///
 /// `value` is an object that lives as long as the result.
 unsafe fn text<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
     // SAFETY: `value` is an object. Its length is read only if it is an exact str.
@@ -170,9 +154,7 @@ unsafe fn text<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
 }
 
 /// The typestr in a `descr` of the form `[("", typestr)]`, if it is an exact list of an exact tuple of exact strs.
-///
 /// # Safety
-///
 /// `value` is an object. It and its items live as long as the result.
 unsafe fn unnamed<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
     // SAFETY: `value` is an object. Its size is read only if it is an exact list.
@@ -192,9 +174,7 @@ unsafe fn unnamed<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
 }
 
 /// The items of an exact `tuple` of at most [`MAX_NDIM`] exact ints that all fit an `i64`; `None` for any other object.
-///
 /// # Safety
-///
 /// `value` is an object that lives during the call.
 unsafe fn dims(value: *mut ffi::PyObject) -> Option<Dims> {
     // SAFETY: `value` is an object.
@@ -214,11 +194,8 @@ unsafe fn dims(value: *mut ffi::PyObject) -> Option<Dims> {
     Some(dims)
 }
 
-/// The pointer and read-only flag in an exact `tuple` of an exact int, from 0 to `i64::MAX`, and a bool; `None` for any
-/// other object.
-///
+/// The pointer and read-only flag in an exact `tuple` of an exact int, from 0 to `i64::MAX`, and a bool.
 /// # Safety
-///
 /// `value` is an object that lives during the call.
 unsafe fn pair(value: *mut ffi::PyObject) -> Option<(u64, bool)> {
     // SAFETY: `value` is an object. Its size is read only if it is an exact tuple.
@@ -238,9 +215,7 @@ unsafe fn pair(value: *mut ffi::PyObject) -> Option<(u64, bool)> {
 }
 
 /// The value of an exact `int` that fits an `i64`; `None` for any other object.
-///
 /// # Safety
-///
 /// `value` is an object that lives during the call.
 unsafe fn int(value: *mut ffi::PyObject) -> Option<i64> {
     // SAFETY: `value` is an object.

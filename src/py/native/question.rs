@@ -14,15 +14,11 @@ pub(in crate::py) enum ObjectQuestion {
     Attribute(Py<PyAny>, ffi::descrgetfunc),
     /// A method of an extension type: its C function. Pass it an object of the type, or of a derived type, and NULL.
     Method(ffi::PyCFunction),
-    /// Any other attribute, by its name.
     NamedAttribute(Py<PyString>),
-    /// Any other method.
     NamedMethod(Py<PyString>),
 }
 
 impl ObjectQuestion {
-    /// Makes the question that calls the method `name` of `kind`, the type of `x`. `None` if `kind` has no such
-    /// attribute.
     pub(in crate::py) fn method(
         x: &Bound<'_, PyAny>,
         kind: &Bound<'_, PyType>,
@@ -33,9 +29,8 @@ impl ObjectQuestion {
         Ok(Some(function.map_or_else(|| Self::NamedMethod(name.clone().unbind()), Self::Method)))
     }
 
-    /// Makes the question that reads the attribute `name` of objects of `kind`. `None` if `kind` has no such attribute.
-    /// The question needs no name lookup if the attribute is a getset descriptor, or a member descriptor for which
-    /// [`is_of_c`] is true, and [`is_plain`] is true for `kind`.
+    /// `None` if `kind` has no attribute `name`. The question needs no name lookup for a getset or member descriptor
+    /// that C code defines, on a type that looks attributes up in Python's usual way.
     pub(in crate::py) fn attribute(
         kind: &Bound<'_, PyType>,
         name: &Bound<'_, PyString>,
@@ -54,17 +49,15 @@ impl ObjectQuestion {
         }))
     }
 
-    /// Makes the question that reads the attribute `name` by a name lookup on the object.
     pub(in crate::py) fn named(name: &Bound<'_, PyString>) -> Self {
         Self::NamedAttribute(name.clone().unbind())
     }
 
-    /// Whether the attribute is read, or the method called, without a name lookup.
     pub(in crate::py) const fn is_native(&self) -> bool {
         matches!(self, Self::Attribute(..) | Self::Method(_))
     }
 
-    /// Whether [`Self::answer`] for `x` is true in Python's sense. `x` is an object of the question's type.
+    /// `x` must be an object of the question's type.
     #[inline(always)]
     pub(in crate::py) fn ask(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         let answer = self.answer(x)?;
@@ -77,8 +70,7 @@ impl ObjectQuestion {
         }
     }
 
-    /// Reads the attribute of `x`, or calls the method on `x`, and returns the result. `x` is an object of the
-    /// question's type.
+    /// `x` must be an object of the question's type.
     #[inline(always)]
     pub(in crate::py) fn answer<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = x.py();
@@ -107,7 +99,7 @@ impl ObjectQuestion {
 }
 
 /// Whether Python looks attributes of the type's objects up in its usual way: the type's `tp_getattro` is that of
-/// `object`. A type with a `__getattr__` or `__getattribute__` of its own, or of a base's, has another one.
+/// `object`, so neither the type nor a base defines `__getattr__` or `__getattribute__`.
 fn is_plain(kind: &Bound<'_, PyType>) -> bool {
     // SAFETY: both are live types. The call only reads a slot.
     unsafe {
@@ -127,7 +119,6 @@ fn is_of_c(member: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(!is_made_at_run_time || !owner.getattr(intern!(py, "__dict__"))?.contains("__slots__")?)
 }
 
-/// The `tp_descr_get` slot of the descriptor's type; `None` if it is empty.
 fn descr_get(descriptor: &Bound<'_, PyAny>) -> Option<ffi::descrgetfunc> {
     // SAFETY: the descriptor is alive, and so is its type. `PyType_GetSlot` returns NULL or a pointer to a function
     // with this slot's signature, `descrgetfunc`.
@@ -137,23 +128,18 @@ fn descr_get(descriptor: &Bound<'_, PyAny>) -> Option<ffi::descrgetfunc> {
     }
 }
 
-/// The C function behind `found`, which is an attribute of `kind`, the type of `x`.
-///
-/// `None` unless `found` is a method without arguments, of an extension type that `kind` is or derives from, and Python
-/// looks attributes of `kind` up in its usual way. Other callables must be called by name.
-///
-/// An entry of this name in the object's own `__dict__` is not looked at: only the C function knows the memory.
+/// The C function behind `found`, an attribute of `kind`, the type of `x`. `None` unless `found` is a method without
+/// arguments of an extension type, and Python looks attributes of `kind` up in its usual way. An entry of this name in
+/// the object's own `__dict__` is not looked at: only the C function knows the memory.
 fn c_function(
     x: &Bound<'_, PyAny>,
     kind: &Bound<'_, PyType>,
     found: &Bound<'_, PyAny>,
 ) -> PyResult<Option<ffi::PyCFunction>> {
-    // Compare by identity: another type may have the same name.
     let is_method = std::ptr::eq(found.get_type_ptr(), &raw mut ffi::PyMethodDescr_Type);
     if !is_method || !is_plain(kind) {
         return Ok(None);
     }
-    // `__objclass__` is a member of CPython's own descriptor: the type that the method belongs to.
     let owner = found.getattr(intern!(x.py(), "__objclass__"))?.cast_into::<PyType>()?;
     // SAFETY: both are live types. The call only reads the types, and calls no metaclass.
     let is_of = unsafe { ffi::PyType_IsSubtype(kind.as_type_ptr(), owner.as_type_ptr()) != 0 };

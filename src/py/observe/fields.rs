@@ -7,7 +7,6 @@ use pyo3::types::PyDict;
 use tracing::Event;
 use tracing::field::{Field, Visit};
 
-/// The fields and message of an event.
 pub(super) struct ReportFields {
     pub(super) values: Vec<(&'static str, Value)>,
     /// The message; empty if `with_text` is false.
@@ -15,7 +14,6 @@ pub(super) struct ReportFields {
     with_text: bool,
 }
 
-/// The value of a field.
 pub(super) enum Value {
     Signed(i64),
     Unsigned(u64),
@@ -32,7 +30,6 @@ impl ReportFields {
     }
 }
 
-/// Makes a dict of the fields.
 pub(super) fn dict(
     py: Python<'_>,
     fields: impl IntoIterator<Item = (&'static str, Value)>,

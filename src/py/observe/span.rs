@@ -1,7 +1,5 @@
-//! Events about exchanges, releases, copies and waits of the host, each with the time that it took the host.
-//!
-//! All but the host's waits have level `TRACE`: `logging` never gets them. With no trace open, an event of level
-//! `TRACE` costs one load, in [`CallSpan::begin`]: nothing is formatted and no clock is read.
+//! Events about exchanges, releases, copies and waits of the host, each with the time that it took the host. All but
+//! the host's waits have level `TRACE`, and cost one load if no trace is open.
 
 use std::time::Instant;
 
@@ -14,42 +12,34 @@ use crate::descriptor::Descriptor;
 use crate::py::text::{error_text, place_text, tuple_text};
 use crate::stream::{Alive, Stream, Thread};
 
-/// The start time of a call, if a trace was open then. The methods emit the call's events: waits of the host always,
+/// The start time of a call, if a trace was open then. The methods report the call's events: waits of the host always,
 /// all other events only with a start time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallSpan(Option<Instant>);
 
-/// An array that passes through a door of the bridge.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PassedArray<'a> {
-    /// The door's name, as in the events of its orders.
+    /// The name of the function or dunder, as in the events of its orders.
     pub(crate) door: &'static str,
     /// The protocol, or the kind of object, by which the array passes.
     pub(crate) by: &'static str,
     pub(crate) array: &'a Descriptor,
-    /// The stream on which the array is ready as it passes, if any.
     pub(crate) stream: Option<Stream>,
 }
 
-/// How an array was imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
-    /// The exchange API.
     ExchangeApi,
-    /// `__dlpack__`.
     Dlpack,
-    /// A capsule.
     Capsule,
     /// A CAI dict of this version.
     Cai(i64),
-    /// One of the bridge's own views.
     View,
     /// Memory from Rust, or a managed tensor from C.
     Rust,
 }
 
 impl By {
-    /// The name in events.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::ExchangeApi => "exchange API",
@@ -65,27 +55,19 @@ impl By {
     }
 }
 
-/// What ended a holder of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndedBy {
     /// The call that held the memory returned, or an array in Rust or C was dropped.
     Call,
-    /// The last reference to a view was dropped.
     LastReference,
-    /// The garbage collector collected a view.
     Collected,
     /// The consumer called the deleter of a managed tensor, or dropped a capsule.
     Deleter,
-    /// The consumer called the deleter of a copy.
     Copy,
-    /// The user called `release()`.
     Release,
-    /// A `with` block ended.
     With,
 }
 
-/// What the trace says about the end of a holder: what ended it, and the address of its array. `by` is set before the
-/// end and may be replaced until then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EndTag {
     pub(crate) by: EndedBy,
@@ -105,14 +87,10 @@ impl EndedBy {
     }
 }
 
-/// The outcome of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndOutcome {
-    /// The memory went back.
     Done,
-    /// The memory could not go back yet, and is kept.
     PutOff,
-    /// The memory went back, by an end that had been put off.
     DoneLater,
     /// The memory was dropped without an order: the memory's context is destroyed or broken.
     LetGo,
@@ -136,7 +114,6 @@ impl EndOutcome {
 }
 
 impl CallSpan {
-    /// Reads the start time if a trace is open.
     #[inline(always)]
     pub(crate) fn begin() -> Self {
         if LevelFilter::current() >= LevelFilter::TRACE { Self::observed() } else { Self(None) }
@@ -147,18 +124,15 @@ impl CallSpan {
         Self(tracing::enabled!(target: "cai_bridge", Level::TRACE).then(Instant::now))
     }
 
-    /// Whether a trace was open when the call began.
     #[inline]
     pub(crate) const fn is_observed(self) -> bool {
         self.0.is_some()
     }
 
-    /// The start time, on the traces' clock.
     pub(crate) fn at(self) -> Option<u64> {
         self.0.map(clock)
     }
 
-    /// Reports that an array passed through a door.
     #[inline]
     pub(crate) fn exchanged(self, array: PassedArray<'_>) {
         if self.0.is_some() {
@@ -166,8 +140,7 @@ impl CallSpan {
         }
     }
 
-    /// Reports that an array passed through a door or, if `answer` is an error, that the call was refused. Returns
-    /// `answer`; an interrupt during the report replaces its error.
+    /// Returns `answer`; an interrupt during the report replaces the error of `answer`.
     #[inline]
     pub(crate) fn told<R>(self, array: PassedArray<'_>, answer: PyResult<R>) -> PyResult<R> {
         let answer = answer.map_err(|error| self.refused(array.door, error))?;
@@ -175,8 +148,7 @@ impl CallSpan {
         Ok(answer)
     }
 
-    /// Reports that a call of `door` was refused. Returns the exception to raise: `refused`, or an interrupt during the
-    /// report.
+    /// Returns the exception to raise: `refused`, or an interrupt during the report.
     #[inline]
     pub(crate) fn refused(self, door: &'static str, refused: PyErr) -> PyErr {
         if self.0.is_some() { self.tell_refusal(door, refused) } else { refused }
@@ -211,7 +183,6 @@ impl CallSpan {
         );
     }
 
-    /// Reports the outcome of a holder's end.
     #[inline]
     pub(crate) fn released(self, tag: EndTag, outcome: EndOutcome) {
         if self.0.is_some() {
@@ -229,8 +200,7 @@ impl CallSpan {
         );
     }
 
-    /// Reports that the host waited for work on a device. `what` says for which work, and is the message. The event has
-    /// level `WARN` if `warned`, else `DEBUG`.
+    /// `what` is the message. The event has level `WARN` if `warned`, else `DEBUG`.
     pub(crate) fn waited(self, door: &'static str, device: i32, what: &'static str, warned: bool) {
         let (began, ended) = (self.at(), now());
         if warned {
@@ -246,8 +216,7 @@ impl CallSpan {
         }
     }
 
-    /// Reports a copy of `array` to the address `to`, on the stream `on`. `to_host` is true if the host waited for the
-    /// copy. If `to` is 0, the array is empty, and nothing is reported.
+    /// `to` is the copy's address. If `to` is 0, the array is empty, and nothing is reported.
     #[inline]
     pub(crate) fn copied(self, array: &Descriptor, to: u64, on: Alive<'_>, to_host: bool) {
         if self.0.is_some() && to != 0 {
@@ -261,8 +230,7 @@ impl CallSpan {
     }
 }
 
-/// The time now, on the traces' clock. Read it before making an event, so that the event's cost does not count as the
-/// call's.
+/// Read the clock before making an event, so that the event's cost does not count as the call's.
 pub(crate) fn now() -> u64 {
     clock(Instant::now())
 }

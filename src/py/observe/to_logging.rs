@@ -1,10 +1,5 @@
-//! Forwards the crate's `tracing` events to Python's `logging`, under `cai_bridge`, and to an open trace.
-//!
-//! With logging off and no trace open, `tracing` makes no event: it checks this with one load. `cai_bridge._events`
-//! reports the level of Python's logger by [`_set_event_level`].
-//!
-//! An open trace gets every event. Events of level `TRACE`, and fields whose names begin with `trace.`, go to the trace
-//! only.
+//! Forwards the crate's `tracing` events to Python's `logging`, under `cai_bridge`, and to an open trace. Events of
+//! level `TRACE`, and fields whose names begin with `trace.`, go to the trace only.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -29,8 +24,7 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 struct ToPython;
 
-/// Whether this thread is forwarding an event to `logging`, or is inside [`quietly`] with `quiet` true. Its events are
-/// not logged then.
+/// Whether this thread is forwarding an event to `logging`, or is inside [`quietly`].
 pub(crate) fn is_telling() -> bool {
     Once::Telling.is_on()
 }
@@ -57,8 +51,8 @@ fn is_logged(level: Level) -> bool {
     wanted != 0 && python_level(level) >= wanted
 }
 
-/// Whether somebody reads a warning that this thread makes now: Python's `logging`, or the program's own subscriber. An
-/// open trace alone does not count, since nobody reads it now.
+/// Whether Python's `logging`, or the program's own subscriber, gets a warning that this thread makes now. An open
+/// trace alone does not count.
 pub(crate) fn is_warning_read() -> bool {
     if INSTALLED.load(Ordering::Relaxed) {
         is_logged(Level::WARN) && !is_telling() && !is_over()
@@ -99,14 +93,13 @@ impl Subscriber for ToPython {
     fn event(&self, event: &Event<'_>) {
         trace::keep(event);
         // Log nothing while this thread is forwarding an event: a log handler that calls the bridge would never end.
-        // Log nothing after the interpreter has ended, either, since `logging` ended with it.
+        // `logging` ends with the interpreter.
         let Some(_telling) = Once::Telling.begin() else { return };
         if !is_logged(*event.metadata().level()) || is_over() {
             return;
         }
         enter(|py| {
-            // The call that made the event must not fail because logging does. Report an exception as unraisable, and
-            // raise an interrupt later, in Python code.
+            // The call that made the event must not fail because logging does.
             match forward(py, event) {
                 Err(error) if !error.is_instance_of::<PyException>(py) => raise_later(py, error),
                 Err(error) => error.write_unraisable(py, None),
@@ -136,7 +129,7 @@ pub(crate) fn _set_event_level(level: u8) {
     rebuild_interest_cache();
 }
 
-/// Makes [`ToPython`] the global subscriber of `tracing`. Changes nothing if there is a global subscriber already.
+/// Changes nothing if `tracing` has a global subscriber already.
 pub(crate) fn install() {
     if tracing::subscriber::set_global_default(ToPython).is_ok() {
         INSTALLED.store(true, Ordering::Relaxed);

@@ -1,8 +1,6 @@
-//! Records events for `cai_bridge.trace`, which writes them to a file.
-//!
-//! Events come from any thread, with or without the interpreter lock. So they are recorded without Python objects, and
-//! `cai_bridge._trace_format` interprets them after the trace. Only one trace can be open at a time. A process that was
-//! forked while a trace was open records nothing and can open no trace: the trace's lock may stay held there for ever.
+//! Records events for `cai_bridge.trace`, without Python objects, since events come from any thread, with or without
+//! the interpreter lock. A process that was forked while a trace was open records nothing and can open no trace: the
+//! trace's lock may stay held there for ever.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,16 +19,12 @@ use crate::py::interpreter::enter;
 use crate::py::this_thread::DOING;
 use crate::stream::Thread;
 
-/// The traces of this process.
 struct Traces {
-    /// The [`Process::number`] (a count of forks, not a PID) of the process whose trace is open, plus one; 0 if none
-    /// is open. Each event reads this without the lock.
+    /// The number of forks before the process whose trace is open, plus one; 0 if no trace is open.
     open: AtomicU64,
     session: Mutex<Option<TraceSession>>,
-    /// How many traces have been opened. A thread keeps the number of the trace to which it has told its name, so that
-    /// it does so once per trace.
+    /// How many traces have been opened. A thread keeps the number of the trace to which it has told its name.
     number: AtomicU64,
-    /// When the traces' clock began.
     began: OnceLock<Instant>,
 }
 
@@ -41,7 +35,6 @@ static TRACES: Traces = Traces {
     began: OnceLock::new(),
 };
 
-/// An open trace, or a closed one, with its recorded events.
 struct TraceSession {
     began: u64,
     ended: u64,
@@ -72,7 +65,6 @@ pub(crate) fn clock(at: Instant) -> u64 {
     u64::try_from(at.saturating_duration_since(began).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Whether this process has a trace open.
 pub(crate) fn is_open() -> bool {
     TRACES.open.load(Ordering::Relaxed) == this_process()
 }
@@ -86,7 +78,6 @@ pub(crate) fn keep(event: &Event<'_>) {
     let at = clock(Instant::now());
     introduce();
     let metadata = event.metadata();
-    // Keep only the messages of warnings and errors. For other events the name suffices.
     let with_text = *metadata.level() <= Level::WARN;
     let ReportFields { values: mut fields, text, .. } = ReportFields::of(event, with_text);
     if with_text {
@@ -182,7 +173,7 @@ impl Recording {
     }
 }
 
-/// An event for Python: its name, time, thread number and fields.
+/// An event's name, time, thread number and fields.
 type EventFields<'py> = (&'static str, u64, u64, Bound<'py, PyDict>);
 
 #[pymethods]

@@ -1,5 +1,4 @@
-//! The classes of a type's method resolution order (MRO): which library each belongs to, and which one defines a
-//! protocol.
+//! The classes of a type's method resolution order (MRO): which library each belongs to, and which defines a protocol.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -9,13 +8,10 @@ use crate::py::habits::{About, is_of};
 use crate::py::interpreter::answered;
 use crate::py::text::attribute;
 
-/// The classes of a type's MRO.
 pub(super) struct Bases {
     /// The module of each class, in the order of the MRO, which begins with the type itself.
     modules: Vec<String>,
-    /// The index of the first class that defines `__dlpack__`.
     dlpack: Option<usize>,
-    /// The index of the first class that defines `__cuda_array_interface__`.
     cai: Option<usize>,
     /// Whether `numpy.ndarray` defines the type's `__dlpack__`, as for Numba's classes for pinned and managed memory.
     pub(super) is_numpys: bool,
@@ -43,7 +39,7 @@ impl Bases {
     }
 
     /// Whether the MRO has a class of `library`, and no class before the first one defines a protocol that a habit is
-    /// `about`. For a habit about the library itself, a class of `library` suffices.
+    /// `about`.
     pub(super) fn are_of(&self, about: About, library: &str) -> bool {
         let Some(its) = self.modules.iter().position(|module| is_of(module, library)) else {
             return false;

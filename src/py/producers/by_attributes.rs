@@ -1,9 +1,5 @@
-//! Reads arrays by their attributes. This costs at most half as much as reading their CAI dict.
-//!
-//! The bridge reads the first array of a type both ways. If the two differ, or an attribute is missing, it reads all
-//! arrays of that type by their dict.
-//!
-//! Only strides may differ: [`super::missing_strides`] adds strides to dicts that lack them.
+//! Reads arrays by their attributes, which costs at most half as much as reading their CAI dict. The bridge reads the
+//! first array of a type both ways. If the two differ, it reads all arrays of that type by their dict.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -21,18 +17,14 @@ use crate::py::native;
 use crate::py::numpy;
 use crate::stream::{Ready, Stream, Thread};
 
-/// The address, element type and reach of an array.
 type ArrayReach = (u64, Dtype, Reach);
 
-/// An array, read by its attributes.
 pub(super) struct Attributes<'py> {
-    /// What the array's dict would say.
     pub(super) decoded: Decoded,
     pub(super) stream: NamedBy<'py>,
 }
 
-/// How to read arrays of `kind`, the type of `x`, by attributes that `library` knows; `None` to read their
-/// dict.
+/// How to read arrays of `kind`, the type of `x`, by attributes that `library` knows; `None` to read their dict.
 pub(super) fn questions(
     x: &Bound<'_, PyAny>,
     kind: &Bound<'_, PyType>,
@@ -58,9 +50,7 @@ pub(super) fn questions(
     Ok(None)
 }
 
-/// Whether the attributes of `x` give the same address, element type and layout as the dict of `x`. The dict of a
-/// broadcast array may leave out the strides, if the library is known for that. False for read-only memory, since no
-/// attribute tells of it.
+/// Whether the attributes and the dict of `x` agree. False for read-only memory, which no attribute tells.
 fn agree(questions: &AttributeQuestions, habits: Habits, x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
     let (mut said, mut layout) = (Layout::EMPTY, Layout::EMPTY);
@@ -73,7 +63,7 @@ fn agree(questions: &AttributeQuestions, habits: Habits, x: &Bound<'_, PyAny>) -
     Ok(!by_dict.readonly && (ptr, dtype) == (by_dict.ptr, by_dict.dtype) && same_layout)
 }
 
-/// Reads `x`, and writes its layout to `layout`; `None` if its dict must be read.
+/// Writes the layout of `x` to `layout`. `None` if the dict of `x` must be read.
 fn read(
     questions: &AttributeQuestions,
     x: &Bound<'_, PyAny>,
@@ -104,7 +94,7 @@ fn read(
     Ok(questions.address.read(x)?.map(|ptr| (ptr, dtype, reach)))
 }
 
-/// Describes `x` as [`cai_dict::decode`] does; `None` if its dict must be read.
+/// `None` if the dict of `x` must be read.
 pub(super) fn decode<'py>(
     questions: &AttributeQuestions,
     x: &Bound<'py, PyAny>,
@@ -117,8 +107,7 @@ pub(super) fn decode<'py>(
     Ok(Some(Attributes { decoded, stream }))
 }
 
-/// What the dict would say about pending work: the library's current stream at `place`, or the legacy default stream if
-/// the library does not say.
+/// The library's current stream at `place`, or the legacy default stream if the library does not say.
 pub(super) fn current(py: Python<'_>, current: &dyn Current, place: Place) -> PyResult<Claim> {
     let native = current.native(py, place.ordinal)?.unwrap_or_default();
     Ok(Claim::Stated(Ready::On(Stream::from_native(native, Thread::current()))))

@@ -1,11 +1,5 @@
-//! Checks a DLPack array against its CAI dict. The dict also names a stream with pending work, and tells
-//! whether the memory is read-only.
-//!
-//! The bridge refuses a dict that contradicts DLPack, since it cannot tell which of the two is right.
-//!
-//! A `__dlpack__` may ignore the requested stream (VALI's surfaces do), and an exchange API names one stream of its
-//! library. So the consumer also waits for the dict's stream. This module does not read the dicts of libraries that the
-//! bridge knows ([`TypeFacts::is_known`]), and skips this wait for libraries that are known to follow DLPack.
+//! Checks a DLPack array against its CAI dict, and refuses a dict that contradicts DLPack. The consumer also waits for
+//! the dict's stream, unless the library is known to follow DLPack: VALI's `__dlpack__` ignores the requested stream.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -27,7 +21,6 @@ use crate::py::streams::{
 use crate::py::text::tuple_text;
 use crate::stream::{Alive, Ready, Stream};
 
-/// What a CAI dict says that DLPack does not.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ByDict {
     stream: Option<Stream>,
@@ -36,7 +29,6 @@ pub(super) struct ByDict {
     pub(super) readonly: bool,
 }
 
-/// The memory that a dict describes: its driver, its place and its address.
 #[derive(Clone, Copy)]
 pub(super) struct OfMemory<'a> {
     pub(super) driver: &'a Handle,
@@ -45,11 +37,9 @@ pub(super) struct OfMemory<'a> {
 }
 
 impl ByDict {
-    /// Reads the CAI dict of `x` and checks `array`, which was imported by DLPack, against it. The result is empty if
-    /// `x` has no dict of this memory, or if the bridge need not read the dict: for a library that it knows, and for an
-    /// array without an address.
-    /// `known` holds the type facts of the array that `x` delegates `__dlpack__` to
-    /// ([`stands_for`](types::stands_for)), or those of `x` itself.
+    /// The result is empty if the bridge knows the library, or if `x` has no dict of this memory. `known` has the type
+    /// facts of the array that `x` delegates `__dlpack__` to ([`stands_for`](types::stands_for)), or those of `x`
+    /// itself.
     pub(super) fn of(
         x: &Bound<'_, PyAny>,
         facts: &TypeFacts,
@@ -70,9 +60,7 @@ impl ByDict {
         }
     }
 
-    /// Reads the stream and the read-only flag from `dict`, and returns an error if `dict` contradicts `array`. For
-    /// packed items, which no dict can express, and for vectors, which have no typestr, it reads only the stream and
-    /// compares nothing.
+    /// For packed items and for vectors, reads only the stream and compares nothing.
     #[cold]
     fn heard(dict: &Bound<'_, PyDict>, array: &Descriptor) -> PyResult<Self> {
         let dtype = array.dtype();
@@ -118,8 +106,7 @@ impl ByDict {
         Ok(Self { stream, is_idle, readonly: decoded.readonly })
     }
 
-    /// The dict's stream, on which more work may be pending; `None` if the dict names none, or the library follows
-    /// DLPack.
+    /// `None` if the dict names no stream, or if the library is known to follow DLPack.
     pub(super) fn pending<'py>(
         &self,
         py: Python<'py>,
@@ -130,8 +117,7 @@ impl ByDict {
         named.map(|named| current::named(py, named.handle(), place))
     }
 
-    /// If the dict says that nothing is pending: the exporter, to be asked again at the end, when its dict may name a
-    /// stream.
+    /// If the dict says that nothing is pending, `x` is asked again at the end: its dict may name a stream then.
     pub(super) fn unnamed(
         &self,
         x: &Bound<'_, PyAny>,
@@ -143,8 +129,7 @@ impl ByDict {
         self.is_idle.then(named).transpose()
     }
 
-    /// A reference to the stream that the dict of `x` names, for the end; `None` if it names none. By then the dict may
-    /// name another stream.
+    /// A reference to the stream that the dict of `x` names; `None` if the dict names none.
     pub(super) fn kept(
         &self,
         x: &Bound<'_, PyAny>,
@@ -161,9 +146,8 @@ impl ByDict {
     }
 }
 
-/// Adds to `source` what the CAI dict of `x` says and the exchange API does not: that the memory is read-only, and
-/// which stream besides `work`, the exchange API's stream, must wait at the end. Returns the stream that the dict
-/// names, since more work may be pending there.
+/// Adds to `source` what the CAI dict of `x` says and the exchange API, whose stream is `work`, does not. Returns the
+/// stream that the dict names.
 #[cold]
 pub(super) fn also_by_dict<'py>(
     x: &Bound<'py, PyAny>,

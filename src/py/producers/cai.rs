@@ -1,7 +1,5 @@
-//! Imports an array by the CUDA Array Interface: from an object, or from a dict with its owner.
-//!
-//! A dict leaves facts open. The pointer tells the device. The object's `dtype` tells the element type behind
-//! `<V2` and `|V1`. Dicts of version 0 to 2 name no stream: [`silence`] finds a stream, or makes the host wait.
+//! Imports an array by the CUDA Array Interface: from an object, or from a dict with its owner. Dicts of version 0 to 2
+//! name no stream: [`silence`] finds a stream, or makes the host wait.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -34,10 +32,8 @@ use crate::py::text::an_object;
 use crate::py::views::BaseView;
 use crate::stream::{Ready, Request, Stream};
 
-/// How to import an array: the function that was called, its arguments besides the array, and the wanted consumers.
 #[derive(Debug)]
 pub(crate) struct ImportOptions<'a, 'py> {
-    /// The function that the caller called, for messages and logs.
     pub(crate) door: &'static str,
     /// The stream that the caller declares to have the array's pending work.
     pub(crate) stream: &'a StreamArgument<'a, 'py>,
@@ -45,15 +41,12 @@ pub(crate) struct ImportOptions<'a, 'py> {
     pub(crate) consumer: &'a StreamArgument<'a, 'py>,
     /// Which consumers must be able to express the array. The caller of [`import`] checks that.
     pub(crate) wanted: Wanted,
-    /// The value of `owner=`: the owner of a dict's memory.
     pub(crate) owner: Option<&'a Bound<'py, PyAny>>,
-    /// The value of `device=`.
     pub(crate) device: Option<&'a Bound<'py, PyAny>>,
-    /// The value of `dtype=`: a type's name, or an object that has one.
     pub(crate) dtype: Option<&'a Bound<'py, PyAny>>,
 }
 
-/// Imports `x` by its CAI dict, or by the attributes that say the same. The array is not handed over yet.
+/// Imports `x` by its CAI dict, or by the attributes that say the same. Does not hand the array over.
 pub(crate) fn import<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,
@@ -135,7 +128,6 @@ pub(crate) fn import<'py>(
         && ordered
         && let Some(producer) = work.on_default(py, claim)
     {
-        // The common case: the stream is a default stream, which nothing needs to keep alive.
         source.produced(Readiness::of(Ready::On(producer.stream()), Some(producer)));
         return Ok(source);
     }
@@ -162,24 +154,19 @@ pub(crate) fn import<'py>(
     Ok(source)
 }
 
-/// What the dict and the caller say about an array's pending work.
 #[derive(Clone, Copy)]
 struct Said {
-    /// What the dict, or the attributes in its place, say about pending work.
     claim: Claim,
-    /// Whether the array was read by attributes, and its own stream attribute names no stream. False if the library's
-    /// current stream stands for it.
+    /// Whether the array was read by attributes, and its own stream attribute names no stream.
     is_unnamed: bool,
     /// The place of the stream that the caller declares.
     there: Place,
-    /// True if the caller named the consumer's stream, or if [`ordering_wanted`] returns true.
+    /// Whether the caller named the consumer's stream, or [`ordering_wanted`] is true.
     ordered: bool,
 }
 
-/// Finds the stream on which the array is ready, from what the dict says. If the caller declares another stream, makes
-/// that stream wait for the dict's stream, and returns a reference to the dict's stream as the second value;
-/// `CAI_BRIDGE_SYNC=0` turns this off. If the dict was passed separately and the owner's own dict names another stream,
-/// the second value is a reference to that one.
+/// Finds the stream on which the array is ready. The second value is another stream that the dict or its owner names,
+/// for which the array's stream now waits.
 #[inline]
 fn readiness(
     x: &Bound<'_, PyAny>,
@@ -222,7 +209,6 @@ fn readiness(
     Ok((ready, None))
 }
 
-/// Decodes `dict`, which describes memory of `owner`. `said` is the caller's element type.
 #[inline]
 fn by_dict(
     dict: &Bound<'_, PyDict>,
@@ -251,8 +237,7 @@ fn by_dict(
     cai_dict::decode(dict, reading, own, layout, words)
 }
 
-/// The default stream of the library of `x`, if the library's dicts leave it unnamed (Numba); `None` for other
-/// libraries.
+/// The default stream of the library of `x`, if the library's dicts leave it unnamed, as Numba's do.
 fn default_stream(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<Stream>> {
     let library = facts.library.filter(|_| facts.has(Habit::DefaultStreamUnnamed));
     library.map(|library| library.default_stream(x.py())).transpose()
@@ -275,15 +260,13 @@ fn begin(owner: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Box<HeldMemory
     Ok(HeldMemory::array(owner.unbind(), None, driver, By::Cai(0)))
 }
 
-/// The bridge's view that owns a dict's memory, if one does.
 fn owning_view<'a>(owner: &'a Bound<'_, PyAny>, facts: &TypeFacts) -> Option<&'a BaseView> {
     let is_dict = facts.producer == ProducerKind::Dict;
     if is_dict { owner.cast::<BaseView>().ok().map(Bound::get) } else { None }
 }
 
-/// Records in `source` the streams in `ready`: the stream on which the memory is ready, and the stream that must wait
-/// at the end. If a dict's owner is a view of the bridge, the view's streams wait at the end, and so does the stream in
-/// `ready` if `is_another` is true.
+/// Records the streams in `ready` in `source`. If a dict's owner is a view of the bridge, the view's streams wait at
+/// the end, and the stream in `ready` waits too if `is_another` is true.
 #[inline]
 fn keep_streams(
     source: &mut HeldMemory,
@@ -306,8 +289,6 @@ fn keep_streams(
     }
 }
 
-/// The object that keeps the memory of `x` alive: `x`, or the caller's `owner` of a dict. Fails for a class, for a dict
-/// without an owner that can keep memory, and for an owner of anything but a dict.
 fn owner<'a, 'py>(
     x: &'a Bound<'py, PyAny>,
     facts: &TypeFacts,

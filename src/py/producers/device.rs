@@ -23,8 +23,7 @@ use crate::py::text::{attribute, beginning, refused, shown};
 use crate::py::this_thread::is_asked;
 use crate::stream::Stream;
 
-/// Asks the driver where `ptr` is. Returns the device for consumers ([`as_wanted`]), and the place of the producer's
-/// streams. Fails for a null pointer, and for an address that CUDA does not know.
+/// Fails for a null pointer, and for an address that CUDA does not know.
 pub(super) fn locate(
     driver: &Handle,
     ptr: u64,
@@ -68,9 +67,8 @@ pub(super) fn without_items(
     at(said()?.unwrap_or(Device::cuda(here.ordinal)))
 }
 
-/// Asks `x` for the device of an empty array. The first answer counts: `__dlpack_device__` (not called while this
-/// thread is already asking `x` for its array), the `device` attribute, the GPU of `stream`. The CAI dict names
-/// `stream`. A default stream tells no GPU.
+/// Asks `x` for the device of an empty array: by `__dlpack_device__`, by the `device` attribute, or by `stream`, which
+/// the CAI dict names. A default stream tells no GPU.
 #[cold]
 pub(super) fn said_device(
     x: &Bound<'_, PyAny>,
@@ -100,8 +98,8 @@ pub(super) fn said_device(
     Ok(Some(Device::cuda(place.ordinal)))
 }
 
-/// Reads a GPU's number from what a library has as `device`: an integer, text such as `cuda:1`, or an object with
-/// `index`, `id`, `device_id` or `ordinal`. `None` for the host, and for text that names no GPU.
+/// Reads a GPU's number from what a library has as `device`, such as an integer or the text `cuda:1`. `None` for the
+/// host, and for text that names no GPU.
 fn device_number(device: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     let py = device.py();
     let number = |value: &Bound<'_, PyAny>| -> PyResult<Option<i32>> {
@@ -137,7 +135,6 @@ fn device_number(device: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     Ok(None)
 }
 
-/// The device of the memory that the driver `found`, as DLPack names it.
 const fn own_device(found: PointerAttributes) -> Device {
     match found.kind {
         MemoryKind::Device => Device::cuda(found.ordinal),
@@ -146,8 +143,7 @@ const fn own_device(found: PointerAttributes) -> Device {
     }
 }
 
-/// Fails if the GPU `ordinal` cannot be used. If this machine lacks that GPU, the error names the argument `field` and
-/// shows `got`.
+/// If this machine lacks the GPU `ordinal`, the error names the argument `field` and shows `got`.
 pub(crate) fn check_exists(
     driver: &Handle,
     ordinal: i32,
@@ -163,8 +159,8 @@ pub(crate) fn check_exists(
     }
 }
 
-/// The device that consumers see for memory on `own`: `wanted`, if the caller named one. Fails if `wanted` is another
-/// device than `own`, except a GPU for managed or pinned memory.
+/// The device that consumers see for memory on `own`. Fails if `wanted` is another device than `own`, except a GPU for
+/// managed or pinned memory.
 pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
     match wanted {
         None => Ok(own),
@@ -186,9 +182,8 @@ pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
     }
 }
 
-/// Fails if the driver finds the memory on a GPU and `array` states another device. This matters since the host reads
-/// memory that is stated to be pinned or managed. Fails for an address that CUDA does not know. Checks nothing without
-/// a driver or an address.
+/// Fails if the driver finds the memory on a GPU and `array` states another device, and for an address that CUDA does
+/// not know. Checks nothing without a driver or an address.
 pub(crate) fn check_memory(driver: &Handle, array: &Descriptor) -> Result<()> {
     let said = array.device();
     if array.ptr() == 0 || driver.get().is_err() {
@@ -203,7 +198,6 @@ pub(crate) fn check_memory(driver: &Handle, array: &Descriptor) -> Result<()> {
     Ok(())
 }
 
-/// The calling thread's current GPU.
 pub(crate) fn current_ordinal(driver: &Handle) -> Result<i32> {
     let driver = driver.get()?;
     // A thread without a context works on device 0, as in CUDA's runtime.

@@ -17,7 +17,6 @@ use crate::py::streams::{
 use crate::py::views::BaseView;
 use crate::stream::{Alive, Ready, Request, Stream};
 
-/// What is needed to find the stream on which the array of a dict is ready.
 pub(super) struct DictStream<'a, 'py> {
     pub(super) driver: &'a Handle,
     pub(super) place: Place,
@@ -25,7 +24,6 @@ pub(super) struct DictStream<'a, 'py> {
     /// Whether the dict was read from the owner itself. If so, the specification requires the owner to keep the dict's
     /// stream alive.
     pub(super) exports: bool,
-    /// The address of the array.
     pub(super) ptr: u64,
     pub(super) of_owner: &'a TypeFacts,
     /// The stream object, if the array was read by its attributes and has one.
@@ -35,8 +33,7 @@ pub(super) struct DictStream<'a, 'py> {
 }
 
 impl DictStream<'_, '_> {
-    /// The array's stream, if it is a default stream and the array will not move to another one. `None` for an array
-    /// without an address.
+    /// The array's stream, if it is a default stream and the array will not move to another one.
     #[inline(always)]
     pub(super) fn on_default(&self, py: Python<'_>, claim: Claim) -> Option<StreamRef> {
         let Claim::Stated(Ready::On(stream)) = claim else { return None };
@@ -46,9 +43,7 @@ impl DictStream<'_, '_> {
         StreamRef::of_default(current::named(py, stream.handle(), self.place))
     }
 
-    /// The readiness of an array whose dict names `stream`. If something keeps the stream alive, the readiness has a
-    /// reference to it. If nothing does, the readiness has no reference if the dict was read from the owner. For a dict
-    /// that was passed separately, [`of_producer`] then lets the legacy default stream stand in.
+    /// If nothing keeps the stream of a dict that was passed separately, the legacy default stream stands in.
     pub(super) fn exported(
         &self,
         py: Python<'_>,
@@ -63,7 +58,6 @@ impl DictStream<'_, '_> {
         }
     }
 
-    /// Whether the dict names the library's current stream, as CuPy's do.
     const fn is_of_now(&self) -> bool {
         self.of_owner.has(Habit::NamesCurrentStream)
     }
@@ -79,10 +73,9 @@ impl DictStream<'_, '_> {
         self.stores && matches!(stream, Stream::Handle(_))
     }
 
-    /// The readiness of an array whose stored dict names `stream`. If the stream is in a library's pool, the readiness
-    /// has a reference to it. Otherwise the bridge does not use the stream, and the host waits if `ordered`, unless
-    /// `request` is for no order. It does not help that a library's current stream has the same handle: CUDA may reuse
-    /// handles.
+    /// The readiness of an array whose stored dict names `stream`. If the stream is in no library's pool, the bridge
+    /// does not use the stream, and the host waits if `ordered`. A library's current stream with the same handle proves
+    /// nothing: CUDA may reuse handles.
     pub(super) fn stored(
         &self,
         py: Python<'_>,
@@ -103,9 +96,8 @@ impl DictStream<'_, '_> {
         Ok(Readiness::told(Ready::Nothing))
     }
 
-    /// Makes `declared`, the caller's stream for pending work, wait for the stream that the dict names. Returns a
-    /// reference to the dict's stream, if something keeps it alive; `None` if both are one stream. The stream of a
-    /// stored dict may be destroyed: if it is in no library's pool, the host waits instead, and the result is `None`.
+    /// Makes `declared`, the caller's stream for pending work, wait for the stream that the dict names, or the host if
+    /// the dict's stream may be destroyed. `None` if both are one stream, or if nothing keeps the dict's stream alive.
     pub(super) fn order_named(
         &self,
         py: Python<'_>,
@@ -118,7 +110,6 @@ impl DictStream<'_, '_> {
         }
         let kept = if self.is_stored(named) {
             let pooled = self.stored(py, named, Request::Unspecified, true)?.producer;
-            // If the stream is in no library's pool, the host has waited already.
             if pooled.is_none() {
                 return Ok(None);
             }
@@ -130,8 +121,8 @@ impl DictStream<'_, '_> {
         Ok(kept)
     }
 
-    /// For a dict that was passed separately: makes its stream wait for another stream that the owner's own dict names
-    /// for this memory. Returns a reference to the owner's stream; `None` if there is no other stream.
+    /// For a dict that was passed separately: makes the dict's stream wait for another stream that the owner's own dict
+    /// names for this memory. Returns a reference to the owner's stream; `None` if there is no other stream.
     #[cold]
     pub(super) fn order_owners(
         &self,
@@ -152,7 +143,6 @@ impl DictStream<'_, '_> {
         Ok(Some(kept))
     }
 
-    /// Makes `later` wait for work queued on `earlier`, a stream at this place.
     fn order(
         &self,
         py: Python<'_>,
@@ -167,8 +157,7 @@ impl DictStream<'_, '_> {
         Ok(())
     }
 
-    /// A reference to `named`, the stream that the owner's dict names. The owner keeps that stream alive, and so does
-    /// `vouched`, if given.
+    /// The owner keeps the stream `named` alive, and so does `vouched`, if given.
     fn exporter(&self, named: Alive<'_>, vouched: Option<StreamRef>) -> PyResult<StreamRef> {
         let by = DictExporter {
             exporter: self.owner,
@@ -180,9 +169,7 @@ impl DictStream<'_, '_> {
         StreamRef::exported(self.driver, named, by)
     }
 
-    /// For a dict that names no stream: the owner, if its own dict may name a stream later. If the dict was passed
-    /// separately, the owner's own dict must name no stream for this memory either. `None` for an array without an
-    /// address.
+    /// For a dict that names no stream: the owner, if the owner's own dict may name a stream later.
     pub(super) fn unnamed(&self) -> PyResult<Option<Unnamed>> {
         if self.ptr == 0 || !self.moves() || !(self.exports || self.is_of_owner(Ready::Nothing)?) {
             return Ok(None);

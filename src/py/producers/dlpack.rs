@@ -1,9 +1,6 @@
-//! Imports an array by DLPack: by the exchange API, by `__dlpack__`, or as a capsule.
-//!
-//! Producers accept different arguments. JAX's `__dlpack__` (0.11.2) fails on -1 and always returns a legacy capsule.
-//! PyTorch's (2.11) refuses stream 2, and tensors that are not on the current device. Warp and others take no
-//! `max_version`. So the bridge makes the array's GPU current, calls again without an argument that was refused, and
-//! reads the version from the capsule's name.
+//! Imports an array by DLPack: by the exchange API, by `__dlpack__`, or as a capsule. JAX's `__dlpack__` (0.11.2) fails
+//! on -1. PyTorch's (2.11) refuses stream 2, and tensors that are not on the current device. So the bridge makes the
+//! array's GPU current, and calls again without an argument that was refused.
 
 use dlpark::python::ImportedDlpack;
 use pyo3::intern;
@@ -34,8 +31,7 @@ use crate::py::streams::{StreamArgument, StreamRef, current};
 use crate::py::text::{an_object, refused};
 use crate::stream::{Alive, Ready, Request, Stream};
 
-/// Imports `x` by the exchange API, and hands it over to the consumer. The tensor is ready on the library's current
-/// work stream.
+/// Imports `x` by the exchange API, and hands it over. The tensor is ready on the library's current work stream.
 #[inline(always)]
 pub(crate) fn exchange(
     door: &'static str,
@@ -82,8 +78,8 @@ pub(crate) fn exchange(
     Ok(source)
 }
 
-/// Imports `x` by `__dlpack__`, and hands it over to the consumer. `known` holds the type facts of the array that `x`
-/// delegates `__dlpack__` to ([`stands_for`](types::stands_for)), or those of `x` itself.
+/// Imports `x` by `__dlpack__`, and hands it over. `known` has the type facts of the array that `x` delegates
+/// `__dlpack__` to ([`stands_for`](types::stands_for)), or those of `x` itself.
 pub(crate) fn protocol(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
@@ -99,7 +95,7 @@ pub(crate) fn protocol(
     let device = if quick.is_none() { declared_device(x)? } else { None };
     refusals::check(x, facts, None)?;
     // If the library names its stream, call `__dlpack__` with -1, so that it orders nothing: the bridge orders the
-    // hand-over and the end. The bridge's own views are left out: their `__dlpack__` makes the requested stream wait.
+    // hand-over and the end. The `__dlpack__` of the bridge's own views makes the requested stream wait.
     let own = match device {
         Some(device)
             if known.producer == ProducerKind::Foreign
@@ -180,8 +176,8 @@ pub(crate) fn protocol(
     Ok(source)
 }
 
-/// Makes the stream in `argument`, if it names one, wait for the legacy default stream, where work that names no stream
-/// runs. Does nothing if the library is known to follow DLPack: its `__dlpack__` makes the requested stream wait.
+/// Makes the stream in `argument` wait for the legacy default stream, where work that names no stream runs. Does
+/// nothing if the library's `__dlpack__` is known to make the requested stream wait.
 fn presume(
     py: Python<'_>,
     door: &'static str,
@@ -199,7 +195,6 @@ fn presume(
     Ok(())
 }
 
-/// Calls `__dlpack__` to make the memory ready on the legacy default stream of `place`.
 pub(super) fn make_ready(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
@@ -211,10 +206,9 @@ pub(super) fn make_ready(
     on_device(x.py(), driver, device, || ask(x, facts, Request::Unspecified)).map(drop)
 }
 
-/// Imports a bare capsule, and hands its array over to the consumer. The array counts as ready on the legacy default
-/// stream. If the bridge made the capsule, the array counts as ready on the stream for which the capsule was made, as
-/// long as that stream is alive. A capsule that is flagged as a copy is accepted, since the program asked for the copy.
-/// The capsule owns its tensor until [`consume`].
+/// The array counts as ready on the legacy default stream. If the bridge made the capsule, the array counts as ready on
+/// the stream for which the capsule was made, as long as that stream is alive. The capsule owns its tensor until
+/// [`consume`].
 pub(crate) fn capsule(
     door: &'static str,
     x: &Bound<'_, PyAny>,
@@ -225,7 +219,6 @@ pub(crate) fn capsule(
     let Held { array, context, .. } = capsule::read(x.cast::<PyCapsule>()?)?;
     let driver = driver::prepared(|call| detach(py, call))?;
     let place = place(py, &driver, &array)?;
-    // Without a driver, the capsule's device cannot be checked.
     if array.ptr() != 0 && driver.get().is_ok() {
         if array.device().kind == MemoryKind::Device {
             check_exists(&driver, place.ordinal, "device", format_args!("(2, {})", place.ordinal))?;
@@ -256,8 +249,7 @@ pub(crate) fn capsule(
     Ok(source)
 }
 
-/// Checks the stream in `argument` against the array in the capsule `x`, as [`check_argument`] does. Does not consume
-/// the capsule.
+/// Does not consume the capsule `x`.
 pub(crate) fn check_capsule(
     x: &Bound<'_, PyAny>,
     argument: &StreamArgument<'_, '_>,
@@ -268,7 +260,7 @@ pub(crate) fn check_capsule(
     Ok(check_argument(&array, &driver, argument, place).map(drop)?)
 }
 
-/// Takes the tensor out of the capsule that `source` came from. Does nothing if it came from no capsule.
+/// Does nothing if `source` came from no capsule.
 pub(crate) fn consume(py: Python<'_>, source: &mut HeldMemory) -> PyResult<()> {
     if source.by == By::Capsule
         && let Some(capsule) = source.object(py)
@@ -278,12 +270,12 @@ pub(crate) fn consume(py: Python<'_>, source: &mut HeldMemory) -> PyResult<()> {
     Ok(())
 }
 
-/// The capsule that `source` came from, if any, to be consumed after the last step that may fail.
+/// The capsule is to be consumed after the last step that may fail.
 pub(crate) fn consume_later(py: Python<'_>, source: &mut HeldMemory) -> Option<Unconsumed> {
     if source.by == By::Capsule { source.take_later(py) } else { None }
 }
 
-/// The place of the streams of `array`. Also opens that GPU in the driver.
+/// Also opens the GPU in the driver.
 #[inline(always)]
 pub(crate) fn place(py: Python<'_>, driver: &Handle, array: &Descriptor) -> Result<Place> {
     let place = place_of(driver, array)?;
@@ -291,14 +283,12 @@ pub(crate) fn place(py: Python<'_>, driver: &Handle, array: &Descriptor) -> Resu
     Ok(place)
 }
 
-/// The device that `__dlpack_device__` states; `None` without that method. Fails for a device that CUDA cannot reach,
-/// before a capsule is requested.
+/// The device that `__dlpack_device__` states; `None` without that method. Fails for a device that CUDA cannot reach.
 fn declared_device(x: &Bound<'_, PyAny>) -> Result<Option<Device>, Refused> {
     Ok(dlpack_device(x)?.transpose()?)
 }
 
-/// Returns an error if the capsule's GPU differs from the GPU that the producer states. Accepts a capsule without an
-/// address, and one that states another kind of memory.
+/// Accepts a capsule without an address, and one that states another kind of memory.
 fn check_device(named: Option<Device>, array: &Descriptor) -> Result<()> {
     let (Some(named), said) = (named, array.device()) else { return Ok(()) };
     if array.ptr() == 0 || named.kind != said.kind || named.id == said.id {
@@ -308,8 +298,7 @@ fn check_device(named: Option<Device>, array: &Descriptor) -> Result<()> {
     Err(Error::at(Kind::DeviceElsewhere, "__dlpack_device__", got))
 }
 
-/// Requests a capsule from `x`, and returns whether the capsule states CPU memory. False if `x` raises an ordinary
-/// exception or returns no capsule.
+/// False if `x` raises an ordinary exception or returns no capsule.
 #[cold]
 pub(crate) fn is_hosts(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some((answer, _)) = answered(x.py(), call(x, None))? else { return Ok(false) };
@@ -317,9 +306,8 @@ pub(crate) fn is_hosts(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(capsule::read(capsule).is_err_and(|error| error.kind() == Kind::CpuMemory))
 }
 
-/// Calls `ask` with the GPU of `device` current: some producers export only from the current GPU. The caller's GPU
-/// stays current for pinned and managed memory, which always states device 0, and if there is no device or no driver.
-/// If the call fails and the machine lacks that GPU, the error says so.
+/// Some producers export only from the current GPU. The caller's GPU stays current for pinned and managed memory, which
+/// always states device 0.
 fn on_device<R, E: From<Error>>(
     py: Python<'_>,
     driver: &Handle,

@@ -1,8 +1,6 @@
-//! The names of element types: from `x.dtype`, and from `dtype=`.
-//!
-//! A typestr may give no more than the bytes of an item: bfloat16 is `<u2` in Warp's dicts, `<f2` in TensorRT-LLM's. So
-//! the bridge takes the object's own `dtype` if both have the same size. It fails if DLPack has the typestr's type, but
-//! lacks the type of a NumPy `dtype` of that size.
+//! The names of element types: from `x.dtype`, and from `dtype=`. A typestr may give no more than the bytes of an item:
+//! bfloat16 is `<u2` in Warp's dicts, `<f2` in TensorRT-LLM's. So the bridge takes the object's own `dtype` if both
+//! have the same size.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -16,8 +14,7 @@ use crate::py::interpreter::answered;
 use crate::py::numpy;
 use crate::py::text::{attribute, beginning, shown};
 
-/// The name of an element type: a string, NumPy's `name`, a scalar type's own, or its printed form; of a dotted name
-/// the last part, as `bfloat16` of `torch.bfloat16`.
+/// The name of an element type. Of a dotted name such as `torch.bfloat16` only the last part, `bfloat16`.
 pub(super) fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let py = dtype.py();
     let text = if let Ok(text) = dtype.cast::<PyString>() {
@@ -29,13 +26,12 @@ pub(super) fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     } else {
         shown(dtype)?
     };
-    // Keep the last part of a dotted name such as `torch.bfloat16`. Keep other text whole.
     let is_name = text.chars().all(|one| one.is_alphanumeric() || matches!(one, '_' | '.'));
     let last = if is_name { text.rsplit('.').next() } else { Some(&*text) };
     Ok(last.map(str::to_owned))
 }
 
-/// The name of the element type of `x.dtype`; `None` if `x` has no `dtype` that can be read.
+/// `None` if `x` has no `dtype` that can be read.
 pub(super) fn own_name(x: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     match answered(x.py(), x.getattr(intern!(x.py(), "dtype")))? {
         Some(dtype) => name_of(&dtype),
@@ -43,7 +39,7 @@ pub(super) fn own_name(x: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     }
 }
 
-/// The element type that `dtype` names. `None` for a name that is not a shared type's, and for the other byte order.
+/// `None` if `dtype` names no element type that both protocols share, or the other byte order.
 pub(super) fn named(dtype: &Bound<'_, PyAny>) -> PyResult<Option<Dtype>> {
     if is_swapped(dtype)? {
         return Ok(None);
@@ -67,9 +63,8 @@ pub(super) fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> Py
     Err(Error::new(Kind::DtypeArgument, got).into())
 }
 
-/// The element type of `x`: the type that `x.dtype` names if it has the same size as `said`, the typestr's type; else
-/// `said`. A `dtype` of another size means that several items make one element, as in Warp's vectors. Fails if a
-/// NumPy `dtype` of the same size is a type that DLPack lacks.
+/// The type that `x.dtype` names if it has the same size as `said`, the typestr's type; else `said`. Fails if a NumPy
+/// `dtype` of the same size is a type that DLPack lacks.
 pub(super) fn agreed(x: &Bound<'_, PyAny>, facts: &TypeFacts, said: Dtype) -> PyResult<Dtype> {
     match facts.dtype_of(x)? {
         Some(own) if numpy::known(&own) != Some(said) => agreed_with(&own, said),
@@ -86,16 +81,14 @@ fn agreed_with(own: &Bound<'_, PyAny>, said: Dtype) -> PyResult<Dtype> {
         }
         return Ok(if named.itemsize() == said.itemsize() { named } else { said });
     }
-    // Only NumPy's types can be compared here: the bridge knows nothing about a type of another library whose name is
-    // unknown.
     if is_numpys && !said.is_opaque() && itemsize(own)? == Some(said.itemsize()) {
         return Err(differ(own, said.typestr())?);
     }
     Ok(said)
 }
 
-/// The NumPy `dtype` of `x`, whose element type DLPack cannot express. It is more exact than `words`, the dict's
-/// typestr and `descr`. `None` if `x` has no NumPy `dtype` of the same size. Fails if the two contradict each other.
+/// The NumPy `dtype` of `x`, whose element type DLPack cannot express. `words` are the dict's typestr and `descr`.
+/// `None` if `x` has no NumPy `dtype` of the same size. Fails if `dtype` and `words` contradict each other.
 pub(super) fn exact<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,

@@ -18,8 +18,7 @@ use crate::py::text::{refused, shown};
 use crate::py::this_thread::asking;
 use crate::stream::{Request, Stream};
 
-/// Like [`ask`], by a quicker way for which the array's device and context are not needed. `None` if the library has no
-/// such way, has not been compared yet, or cannot export `x` in this way.
+/// `None` if the library has no quick way, has not been compared yet, or cannot export `x` in this way.
 pub(super) fn ask_quickly<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,
@@ -30,9 +29,9 @@ pub(super) fn ask_quickly<'py>(
     Ok(capsules.quickly(x, stream.handle())?.map(|capsule| (capsule, stream)))
 }
 
-/// Requests a capsule, and returns it with the stream on which its memory is ready. This is the requested stream, or
-/// the legacy default stream if none was requested or the producer did not take it. After a request for no order (-1)
-/// the legacy default stream is returned too, but the memory need not be ready there.
+/// Requests a capsule, and returns it with the stream on which its memory is ready: the requested stream, or the legacy
+/// default stream if none was requested or the producer did not take it. After a request for no order (-1) the memory
+/// need not be ready on the returned legacy default stream.
 pub(super) fn ask<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,
@@ -93,9 +92,7 @@ pub(super) fn ask_on_host<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyA
     })
 }
 
-/// Calls `__dlpack__` for a stream, or for no order (-1). Leaves out arguments that the producer refuses. The
-/// flag tells whether the stream was passed. Without that argument, memory is ready on the legacy default
-/// stream, as the specification says for `None`.
+/// Without a stream, requests no order (-1). The flag tells whether the producer took the stream.
 pub(super) fn call<'py>(
     x: &Bound<'py, PyAny>,
     stream: Option<Stream>,
@@ -117,8 +114,8 @@ fn call_with<'py>(
     asking(x, || call_without(x, &arguments))
 }
 
-/// Calls `__dlpack__` with all arguments; on `TypeError` retries with the stream alone, then with none. NumPy's arrays
-/// take no stream, also over pinned or managed memory. The flag tells whether the stream was passed.
+/// On `TypeError` retries with the stream alone, then without arguments. NumPy's arrays take no stream, also over
+/// pinned or managed memory.
 fn call_without<'py>(
     x: &Bound<'py, PyAny>,
     arguments: &Bound<'py, PyDict>,

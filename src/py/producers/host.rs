@@ -1,8 +1,6 @@
-//! Imports arrays in host memory, with the same checks and decoding as arrays on a GPU.
-//!
-//! The bridge takes the element type from the object's `dtype` if it has as many bytes as the tensor's: Paddle and Warp
-//! export bfloat16 as `uint16` (Paddle 3.3, Warp 1.19). NumPy's DLPack cannot express the types of `ml_dtypes`, so the
-//! bridge requests such an array as unsigned integers. The imported array has the type that `dtype` names.
+//! Imports arrays in host memory. The bridge takes the element type from the object's `dtype` if it has as many bytes
+//! as the tensor's: Paddle and Warp export bfloat16 as `uint16` (Paddle 3.3, Warp 1.19). NumPy's DLPack cannot express
+//! the types of `ml_dtypes`, so the bridge requests such an array as unsigned integers.
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::python::ImportedDlpack;
@@ -30,8 +28,8 @@ use crate::py::text::{an_object, refused};
 #[derive(Debug)]
 pub(crate) struct HostArray(pub(crate) HostTensor);
 
-/// Imports `x`, an array on the host. `for_copy` allows NumPy's copy of an array whose strides DLPack cannot
-/// express. A capsule is consumed.
+/// Imports `x`, an array on the host. `for_copy` allows NumPy's copy of an array whose strides DLPack cannot express. A
+/// capsule is consumed.
 pub(crate) fn take_in(x: &Bound<'_, PyAny>, for_copy: bool) -> PyResult<HostTensor> {
     if let Ok(capsule) = x.cast::<PyCapsule>() {
         return HostTensor::take(capsule);
@@ -66,7 +64,6 @@ pub(crate) fn take_in(x: &Bound<'_, PyAny>, for_copy: bool) -> PyResult<HostTens
     Ok(tensor)
 }
 
-/// Gets the tensor of `x`: by the exchange API if the type has one, else by `__dlpack__`.
 fn tensor(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<HostTensor> {
     if let Some(table) = facts.table
         && facts.has_still(table, x)?
@@ -80,10 +77,8 @@ fn tensor(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<HostTensor> {
     HostTensor::take(given)
 }
 
-/// Tries again with a NumPy array `x` that could not be exported by DLPack: `error` says why. If the caller wants a
-/// copy, and a copy of `x` can be exported, returns the copy's tensor. Otherwise checks the dict that `x` has in
-/// `__array_interface__`, like the dict of an array on a GPU, and fails with what the check finds, such as strides that
-/// DLPack cannot express. `None` if the check finds nothing, and if `x` is no NumPy array or has no such dict.
+/// Returns the tensor of a copy of the NumPy array `x` if `for_copy`, or fails with what is wrong with the array's
+/// `__array_interface__`, such as strides that DLPack cannot express. `None` if nothing is found to be wrong.
 #[cold]
 fn of_numpys(x: &Bound<'_, PyAny>, for_copy: bool, error: &PyErr) -> PyResult<Option<HostTensor>> {
     if !numpy::is_array(x)? {
@@ -109,13 +104,12 @@ fn of_numpys(x: &Bound<'_, PyAny>, for_copy: bool, error: &PyErr) -> PyResult<Op
     Err(refused)
 }
 
-/// The element type that the `dtype` of `x` names; `None` if `x` has no `dtype`, or one that names no shared type.
+/// `None` if `x` has no `dtype`, or one that names no shared element type.
 fn named(x: &Bound<'_, PyAny>) -> PyResult<Option<Dtype>> {
     Ok(own_name(x)?.as_deref().and_then(Dtype::from_name))
 }
 
-/// `x` viewed as unsigned integers, if its `dtype` is a type for which NumPy has no letter, such as bfloat16, and it
-/// has an `__array_interface__`. `None` for any other object.
+/// `None` unless the `dtype` of `x` is a type for which NumPy has no letter, such as bfloat16.
 fn bits<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = x.py();
     let Some(dtype) = named(x)?.filter(|named| named.is_opaque()) else { return Ok(None) };
@@ -125,8 +119,7 @@ fn bits<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     x.call_method1(intern!(py, "view"), (format!("u{}", dtype.itemsize()),)).map(Some)
 }
 
-/// Whether other libraries may have the element type of `x`. Only NumPy has text, dates, objects, long doubles and the
-/// other byte order.
+/// Only NumPy has text, dates, objects, long doubles and the other byte order.
 pub(crate) fn may_be_shared(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let Some(dtype) = x.getattr_opt(intern!(py, "dtype"))? else { return Ok(true) };

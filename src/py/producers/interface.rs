@@ -14,8 +14,7 @@ use crate::py::streams::argument::pair;
 use crate::py::text::{an_object, printed, type_name};
 use crate::py::this_thread::asking;
 
-/// The CAI dict of `x`, or `x` itself if it is a dict. Refuses the tensors that [`refusals::check_layout`] and
-/// [`refusals::check`] refuse.
+/// The CAI dict of `x`, or `x` itself if it is a dict.
 pub(super) fn interface<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,
@@ -39,9 +38,8 @@ pub(super) fn interface<'py>(
     }
 }
 
-/// The error for `x`, whose `__cuda_array_interface__` raised `error`, an `AttributeError`. It says that `x` is on a
-/// device that the bridge does not support, such as the CPU, or that the property itself raised `error`, or that `x`
-/// does not have the protocol.
+/// The error for `x`, whose `__cuda_array_interface__` raised `error`, an `AttributeError`: `x` is on a device that the
+/// bridge does not support, the property itself raised `error`, or `x` lacks the protocol.
 #[cold]
 fn speechless(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: PyErr) -> PyResult<PyErr> {
     let py = x.py();

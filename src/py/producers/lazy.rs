@@ -1,5 +1,5 @@
-//! Facts about a tensor that the protocols do not carry: gradients, negative and conjugate bits, and
-//! attributes that only the object has.
+//! Facts about a tensor that the protocols do not carry: gradients, negative and conjugate bits, and attributes that
+//! only the object has.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,8 +13,8 @@ use crate::py::text::attribute;
 #[derive(Debug)]
 pub(super) enum Lazy {
     Bits(Bits),
-    /// For all other types: where to read the attributes that tell whether autograd tracks the tensor. The memory
-    /// counts as holding the values. `None` if the type lacks the attribute; an object may still have it.
+    /// For all other types: the memory counts as holding the values. `None` if the type lacks the attribute; an object
+    /// may still have it.
     Others {
         requires_grad: Option<ObjectQuestion>,
         /// Paddle's inverse of `requires_grad`: False means that autograd tracks the tensor.
@@ -22,8 +22,7 @@ pub(super) enum Lazy {
     },
 }
 
-/// How to ask for `requires_grad`, `is_neg` and `is_conj`, for a type that has all three but no `stop_gradient`, such
-/// as torch's.
+/// For a type that has `requires_grad`, `is_neg` and `is_conj` but no `stop_gradient`, such as torch's.
 #[derive(Debug)]
 pub(super) struct Bits {
     pub(super) requires_grad: ObjectQuestion,
@@ -32,8 +31,8 @@ pub(super) struct Bits {
 }
 
 impl Lazy {
-    /// Finds out how to read the attributes from objects of `kind`, the type of `x`. `None` if the type has neither
-    /// `requires_grad` nor `stop_gradient`, and `more` says that its objects have no attributes of their own.
+    /// `None` if the type has neither `requires_grad` nor `stop_gradient`, and its objects have no attributes of their
+    /// own.
     pub(super) fn of(
         x: &Bound<'_, PyAny>,
         kind: &Bound<'_, PyType>,
@@ -56,11 +55,10 @@ impl Lazy {
     }
 }
 
-/// Where an object of an unknown library's type may have attributes that the type lacks.
+/// Where an object may have attributes that its type lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OwnAttributes {
     Nothing,
-    /// In the object's own dict.
     InDict,
     /// In code, such as `__getattr__`, so the attribute must be looked up on the object.
     ByCode,
@@ -77,7 +75,6 @@ impl OwnAttributes {
         Ok(if in_dict && plain { Self::InDict } else { Self::ByCode })
     }
 
-    /// Where to look up attributes of `x` that its type lacks.
     pub(super) fn of<'py>(self, x: &Bound<'py, PyAny>) -> PyResult<Own<'py>> {
         Ok(match self {
             Self::Nothing => Own::Nothing,
@@ -91,7 +88,6 @@ impl OwnAttributes {
     }
 }
 
-/// Whether objects of `kind` may have attributes that the type lacks.
 pub(super) fn has_more(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     let py = kind.py();
     if kind.getattr(intern!(py, "__dictoffset__"))?.is_truthy()?
@@ -105,7 +101,6 @@ pub(super) fn has_more(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     Ok(module.as_deref() != Some("builtins"))
 }
 
-/// Where to look up attributes that an object may have although its type does not.
 pub(super) enum Own<'py> {
     Nothing,
     InDict(Bound<'py, PyDict>),
@@ -113,8 +108,7 @@ pub(super) enum Own<'py> {
 }
 
 impl<'py> Own<'py> {
-    /// The attribute `name` of `x`, which its type lacks: read from the object's dict, or asked of the object
-    /// (`__getattr__`). `None` if the object lacks it, or raises an ordinary exception.
+    /// `None` if the object lacks the attribute too, or raises an ordinary exception.
     pub(super) fn get(
         &self,
         x: &Bound<'py, PyAny>,

@@ -1,8 +1,5 @@
-//! Adds strides that a dict leaves out.
-//!
-//! Numba calls an array contiguous if each stride is that of a contiguous array or 0, as in a broadcast array
-//! (`is_contiguous`, numba-cuda 0.30.4 and numba-cuda-mlir 0.6.0). Its dict then has None as strides, which means a
-//! contiguous array.
+//! Adds strides that a dict leaves out. Numba's dict has None as strides, which means a contiguous array, even if one
+//! of the array's strides is 0 (`is_contiguous`, numba-cuda 0.30.4 and numba-cuda-mlir 0.6.0).
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,8 +10,7 @@ use crate::py::habits::Habit;
 use crate::py::interpreter::answered;
 use crate::py::native;
 
-/// Returns a copy of `dict` with the strides that [`left_out`] finds. Returns `dict` unchanged if it finds none, if it
-/// raises an ordinary exception, or if the owner's library lacks [`Habit::LeavesOutStrides`].
+/// Returns a copy of `dict` with the strides that [`left_out`] finds, or `dict` itself.
 pub(super) fn added<'py>(
     dict: Bound<'py, PyDict>,
     owner: &Bound<'py, PyAny>,
@@ -34,8 +30,8 @@ pub(super) fn added<'py>(
     }
 }
 
-/// The strides of `owner`, if `dict` has none, describes the same array as the owner's dict, and a stride is 0 along an
-/// axis of several items. Else `None`, and always `None` for an array without items.
+/// The strides of `owner`, if `dict` has none although a stride is 0 along an axis of several items. `None` if the dict
+/// of `owner` describes another array.
 fn left_out<'py>(
     dict: &Bound<'py, PyDict>,
     owner: &Bound<'py, PyAny>,

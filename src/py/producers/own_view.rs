@@ -12,10 +12,8 @@ use crate::py::source::check_argument;
 use crate::py::streams::KnownStream;
 use crate::stream::{Alive, Ready, Request};
 
-/// Imports a view, with the caller's arguments. If the view is ready on a stream, a declared stream waits for that
-/// stream, unless they are the same. Consumers then wait for the declared stream or its stand-in. At the end, a kept
-/// declared stream waits for the consumers, as the producer's stream does. For -1, nothing counts as pending. A
-/// declared stream is ignored if the view has no address.
+/// Imports a view with the caller's arguments. A stream that the caller declares waits until the view is ready; with
+/// -1, nothing counts as pending. A view without an address ignores the declared stream.
 pub(crate) fn adapt(
     py: Python<'_>,
     mut view: Box<HeldMemory>,
@@ -57,7 +55,7 @@ fn declare(
     {
         order_for(options.door, py, view, alive)?;
     }
-    // A default stream of another GPU must be kept by `ready_on`, which records that GPU.
+    // `ready_on` must keep a default stream of another GPU, because it records that GPU.
     let is_there = alive.place().ordinal == view.producer_side.place.ordinal;
     if is_there
         && view.producer_side.is_producer(alive)

@@ -12,8 +12,8 @@ use crate::py::lease::Readiness;
 use crate::py::streams::{KnownStream, StreamArgument, StreamRef};
 use crate::stream::{Alive, Ready, Stream};
 
-/// The current stream of an array's library, by the array's `facts`. `None` if the library does not say, or if its
-/// arrays are not known to be ready there.
+/// The driver handle of the stream on which the library's arrays are ready: its current stream. `None` if that stream
+/// is not known.
 pub(super) fn work_stream(
     py: Python<'_>,
     facts: &TypeFacts,
@@ -31,10 +31,8 @@ pub(super) fn work_stream(
     }
 }
 
-/// Finds what keeps `work`, the producer's stream. If nothing does and the array is `passed_on`, consumers are told the
-/// legacy default stream: the producer's handle may be dead when they read it. The legacy default stream at
-/// `producer_place` then waits for `work` here, unless CUDA itself orders the two, as it does for a blocking stream of
-/// that GPU.
+/// Finds what keeps `work`, the producer's stream. If nothing keeps `work` and the array is `passed_on`, its handle may
+/// be dead when a consumer reads it. Consumers are then told the legacy default stream, which is ordered after `work`.
 pub(super) fn of_producer(
     py: Python<'_>,
     door: &'static str,
@@ -64,9 +62,8 @@ pub(super) fn of_producer(
     Ok(Readiness { told: Ready::On(Stream::Legacy), producer, ready_on })
 }
 
-/// The readiness of an array whose stream the caller passes as `stream`; `there` is the place of that stream. If the
-/// caller passes none, or -1, nothing counts as pending. If nothing keeps the stream alive, consumers are told the
-/// legacy default stream at `producer_place`, as [`of_producer`] does for an array that is passed on.
+/// The readiness of an array whose stream, at the place `there`, the caller passes as `stream`. If the caller passes no
+/// stream, or -1, nothing counts as pending.
 pub(super) fn declared(
     py: Python<'_>,
     door: &'static str,

@@ -1,5 +1,5 @@
-//! Refuses tensors that DLPack's exchange API and CAI dicts would silently export wrong: gradients, lazy conjugation
-//! and negation, sparse layouts; and masked arrays. Torch has all but masks; Paddle has gradients.
+//! Refuses arrays that DLPack's exchange API and CAI dicts would silently export wrong: tensors with gradients, with
+//! lazy conjugation or negation, or with a sparse layout, and masked arrays.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -15,8 +15,7 @@ use crate::py::interpreter::{answered, is_interrupt};
 use crate::py::native::ObjectQuestion;
 use crate::py::text::{an_object, printed, type_name};
 
-/// Fails for a tensor whose memory does not hold its values, or that autograd tracks. If the element type `dtype` is
-/// known, some attributes need not be read. Accepts every object without such attributes.
+/// Fails for a tensor that autograd tracks, or whose negative or conjugate bit is set.
 #[inline(always)]
 pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &TypeFacts, dtype: Option<Dtype>) -> PyResult<()> {
     let bits = match &facts.lazy {
@@ -34,7 +33,6 @@ pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &TypeFacts, dtype: Option<Dtype
     found?.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// Why a torch tensor must be refused, by what its attributes say; `None` if it may be exported.
 #[inline(always)]
 fn found(x: &Bound<'_, PyAny>, bits: &Bits, dtype: Option<Dtype>) -> PyResult<Option<Error>> {
     let found = if dtype.is_none_or(Dtype::is_inexact) && bits.requires_grad.ask(x)? {
@@ -49,9 +47,8 @@ fn found(x: &Bound<'_, PyAny>, bits: &Bits, dtype: Option<Dtype>) -> PyResult<Op
     Ok(Some(Error::new(found.0, found.1)))
 }
 
-/// Fails for a tensor of a library other than torch that autograd tracks, as an attribute of the type or of the object
-/// says. A value that is neither True nor False, such as a method, is ignored. Types without gradients, such as
-/// integers, are accepted unasked.
+/// For an element type that may have gradients: fails if `requires_grad` is True or `stop_gradient` is False. Ignores
+/// any other value, such as a method.
 #[inline(never)]
 fn followed(
     x: &Bound<'_, PyAny>,
@@ -80,10 +77,8 @@ fn followed(
     Ok(())
 }
 
-/// Calls `ask` again, with the library's own unwrapping switched on. Some of torch's classes (wrappers such as
-/// `ReadOnlyTensorWrapper`) raise from `__torch_function__` for every operation except the export, even for
-/// `requires_grad`. Returns `error` itself if it is an interrupt, if the library has no such classes, or if the second
-/// call raises too.
+/// Calls `ask` again, with the library's own unwrapping switched on: some of torch's wrappers, such as
+/// `ReadOnlyTensorWrapper`, raise even for `requires_grad`. Returns the first `error` if the second call raises too.
 #[cold]
 fn behind_wrapper<R>(
     x: &Bound<'_, PyAny>,
@@ -103,8 +98,8 @@ fn behind_wrapper<R>(
     answered(py, asked)?.ok_or(error)
 }
 
-/// Fails for a masked array, such as NumPy's: its `__dlpack__` exports the values without the mask. An attribute `mask`
-/// that is None or a method is no mask.
+/// Fails for a masked array, such as NumPy's: its `__dlpack__` exports the values without the mask. A `mask` that is
+/// None or callable is no mask.
 pub(crate) fn check_mask(x: &Bound<'_, PyAny>) -> PyResult<()> {
     let mask = x.getattr_opt(intern!(x.py(), "mask"))?;
     match mask.filter(|mask| !mask.is_none() && !mask.is_callable()) {
@@ -113,8 +108,8 @@ pub(crate) fn check_mask(x: &Bound<'_, PyAny>) -> PyResult<()> {
     }
 }
 
-/// Turns the exception `error`, which the producer raised, into a refusal. If the tensor's layout has no strides, the
-/// new error names the layout. An interrupt stays as it is.
+/// Turns the exception that the producer raised into a refusal, which names the tensor's layout if the layout has no
+/// strides.
 #[cold]
 pub(crate) fn explain(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: PyErr) -> Refused {
     if is_interrupt(x.py(), &error) {
@@ -131,8 +126,8 @@ pub(crate) fn explain(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: PyErr) -> 
     }
 }
 
-/// Explains a null pointer. A wrapper, such as PyTorch's distributed tensors, has no memory of its own; the error names
-/// its class. For any other error or object, returns `error` unchanged.
+/// Explains a null pointer: a wrapper, such as PyTorch's distributed tensors, has no memory of its own. Returns any
+/// other error unchanged.
 #[cold]
 pub(super) fn explain_null(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: Error) -> Refused {
     if error.kind() != Kind::NullData {
@@ -153,8 +148,7 @@ const fn has_bits(facts: &TypeFacts) -> bool {
     matches!(facts.lazy, Some(Lazy::Bits(_)))
 }
 
-/// Fails if the tensor's layout has no strides, as a sparse or a nested one. Only types with torch's attributes are
-/// asked.
+/// Fails for torch's sparse and nested tensors, whose layouts have no strides.
 pub(crate) fn check_layout(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<()> {
     match unstrided(x, facts)? {
         Some(unstrided) => Err(unstrided.into()),

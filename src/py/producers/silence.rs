@@ -1,8 +1,4 @@
 //! Finds the stream of an array whose dict names none, such as a dict of version 0 to 2.
-//!
-//! The bridge asks the library for its current stream. If the library does not say, `__dlpack__` makes the
-//! memory ready on the legacy default stream. Without both the host waits, which is correct and slow, with
-//! one warning for each type. `CAI_BRIDGE_SYNC` may turn this wait off.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -20,10 +16,9 @@ use crate::py::streams::current;
 use crate::py::this_thread::is_asked;
 use crate::stream::{Ready, Stream};
 
-/// Finds the stream on which `x` is ready, and what keeps that stream alive. This is the library's current stream on
-/// the GPU of `place`. If the library names none, calls `__dlpack__` to make the memory ready on the legacy default
-/// stream. If that is not possible either, the host waits if `ordered`, and nothing counts as pending. Pass `ordered`
-/// as false only if the caller named no consumer's stream and `CAI_BRIDGE_SYNC` turns waits off.
+/// Returns the library's current stream on the GPU of `place`, and what keeps it alive. If the library names no stream,
+/// `__dlpack__` makes the memory ready on the legacy default stream. If `__dlpack__` cannot, the host waits if
+/// `ordered`, and nothing counts as pending.
 pub(super) fn settle(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
@@ -55,9 +50,7 @@ pub(super) fn settle(
     Ok(Readiness::told(Ready::Nothing))
 }
 
-/// Whether `dict` names no stream although work may be pending. True if `dict` has no `stream` and the owner's library
-/// has [`Habit::NeverNamesStream`] or [`Habit::AlwaysNamesNone`]. With [`Habit::AlwaysNamesNone`], also true if
-/// `stream` is None.
+/// Whether `dict` names no stream although work may be pending, by the habits of the owner's library.
 pub(super) fn never_names_stream(of_owner: &TypeFacts, dict: &Bound<'_, PyDict>) -> PyResult<bool> {
     let is_none = of_owner.has(Habit::AlwaysNamesNone);
     if !is_none && !of_owner.has(Habit::NeverNamesStream) {

@@ -1,5 +1,5 @@
-//! What the bridge knows about a producer's type. Each thread examines a type when it first meets the type, and caches
-//! the findings. If the type's protocols change, [`changed`] examines the type again.
+//! What the bridge knows about a producer's type. Each thread caches its findings. [`changed`] examines a type again if
+//! its protocols have changed.
 
 use std::rc::Rc;
 
@@ -21,20 +21,15 @@ use crate::py::library::{self, AttributeQuestions, Capsules, Library, habits_of}
 use crate::py::text::class_name;
 use crate::py::views::{ArrayView, CaiView, DLPackView};
 
-/// The kind of a producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProducerKind {
-    /// One of the bridge's own `CaiView`s.
     CaiView,
-    /// One of the bridge's own `DLPackView`s, or an extension module's `Array`.
+    /// A `DLPackView`, or an extension module's `Array`.
     DLPackView,
-    /// A DLPack capsule.
     Capsule,
-    /// A CAI dict.
     Dict,
     /// A class. It produces nothing, but may own a dict's memory.
     Class,
-    /// Any other object. Its attributes tell which protocols it has.
     Foreign,
 }
 
@@ -61,7 +56,6 @@ impl Arrays {
     }
 }
 
-/// The protocols that a type speaks, by its attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Speaks {
     table: Option<ExchangeTable>,
@@ -84,43 +78,33 @@ impl Speaks {
     }
 }
 
-/// What the bridge knows about a type.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each asked by its name")]
 pub(crate) struct TypeFacts {
     pub(crate) producer: ProducerKind,
     pub(crate) arrays: Arrays,
-    /// The type's exchange API.
     pub(crate) table: Option<ExchangeTable>,
-    /// How to read properties that DLPack cannot express and the exchange API does not check, such as the gradients of
-    /// torch's and Paddle's tensors; `None` if the type's objects have no such properties.
+    /// How to read gradients and lazy bits, which DLPack cannot express; `None` if the type's objects have none.
     pub(super) lazy: Option<Lazy>,
-    /// Where an object may have attributes that the type lacks.
     pub(super) more: OwnAttributes,
-    /// Whether the type has a `dtype`.
     has_dtype: bool,
     /// The attributes by which arrays are read in place of their dict.
     pub(super) attributes: Option<AttributeQuestions>,
-    /// The habits of the type's library.
     habits: Habits,
-    /// The type's library, if it is known.
     pub(super) library: Option<&'static dyn Library>,
-    /// The protocols that the type spoke when it was examined.
     speaks: Speaks,
     /// Whether the type defines a `__dlpack__` that the bridge may use.
     pub(crate) has_dlpack: bool,
-    /// Whether the type defines `__cuda_array_interface__`.
     pub(crate) has_cai: bool,
-    /// Whether the type has a CAI dict and takes its `__dlpack__` from NumPy's array. An object of the type without a
-    /// dict is an array on the host.
+    /// Whether the type has a CAI dict, and NumPy's `__dlpack__`. An object of the type without a dict is on the host.
     pub(crate) is_numpys: bool,
     /// How to get capsules more cheaply than by `__dlpack__`, if the library has a way.
     pub(super) capsules: Option<&'static dyn Capsules>,
 }
 
 impl TypeFacts {
-    /// Whether the type's objects are the bridge's views, or the type has the exchange API, a `__dlpack__` that the
-    /// bridge may use, or `__cuda_array_interface__`. False for capsules, dicts and classes.
+    /// Whether the type's objects are views of the bridge, or have a protocol that the bridge may use. False for
+    /// capsules, dicts and classes.
     pub(crate) const fn is_array(&self) -> bool {
         match self.producer {
             ProducerKind::CaiView | ProducerKind::DLPackView => true,
@@ -129,15 +113,13 @@ impl TypeFacts {
         }
     }
 
-    /// Whether a dict of version 3 without a stream means that nothing is pending. Other libraries' dicts may
-    /// hide pending work.
+    /// Whether a dict of version 3 without a stream means that nothing is pending.
     pub(super) fn says_what_is_pending(&self) -> bool {
         let own = matches!(self.producer, ProducerKind::CaiView | ProducerKind::DLPackView);
         own || (self.has_cai && self.has(Habit::NoneIsNothing))
     }
 
-    /// The `dtype` of `x`, an object of this type; `None` if it has none, or if reading it raises an ordinary
-    /// exception.
+    /// `None` if `x` has no `dtype`, or if reading it raises an ordinary exception.
     pub(super) fn dtype_of<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -150,27 +132,24 @@ impl TypeFacts {
         }
     }
 
-    /// Whether the `dtype` of an object may be more exact than `said`, the type that its typestr gives. For a library
-    /// without habits, any type that both protocols have may be. For other libraries, only such a type of at most two
-    /// bytes may be: typestrs have no letter for some types of these sizes.
+    /// Whether the `dtype` of an object may be more exact than `said`, the type that its typestr gives. Typestrs have
+    /// no letter for some types of one or two bytes.
     pub(super) fn may_say_more(&self, said: Dtype) -> bool {
         said.is_shared() && (self.habits.are_none() || said.itemsize() <= 2)
     }
 
-    /// Whether the bridge knows more about the type's library than that it follows the protocols: a way to read its
-    /// arrays by attributes, or a habit as in [`Habits::are_peculiar`].
+    /// Whether the bridge knows more about the type's library than that it follows the protocols.
     pub(super) const fn is_known(&self) -> bool {
         self.attributes.is_some() || self.habits.are_peculiar()
     }
 
-    /// Whether the type of `x` still has the exchange API `table`. Returns true without a check for a library with
-    /// [`Habit::KeepsToDlpack`]: such a library's types keep their tables.
+    /// Whether the type of `x` still has the exchange API `table`. Types of a library with [`Habit::KeepsToDlpack`]
+    /// keep their tables, so they are not checked.
     #[inline(always)]
     pub(crate) fn has_still(&self, table: ExchangeTable, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         Ok(self.has(Habit::KeepsToDlpack) || ExchangeTable::of(&x.get_type())? == Some(table))
     }
 
-    /// Whether the type's library has the habit.
     pub(crate) const fn has(&self, habit: Habit) -> bool {
         self.habits.has(habit)
     }
@@ -180,14 +159,12 @@ local! {
     static FACTS: ByType<TypeFacts> = const { ByType::new() };
 }
 
-/// What the bridge knows about the type of `x`. Examines a type that is not in this thread's cache.
 #[inline(always)]
 pub(crate) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<TypeFacts>> {
     FACTS.known(x, examine)
 }
 
-/// Examines the type of `x` again if its protocols have changed since `facts` were found; `None` if they have not. A
-/// program may change a class, or reload its module.
+/// Returns the new facts if the type's protocols have changed: a program may change a class, or reload its module.
 #[cold]
 pub(crate) fn changed(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<Rc<TypeFacts>>> {
     if Speaks::of(&x.get_type())? == facts.speaks {
@@ -196,7 +173,6 @@ pub(crate) fn changed(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Optio
     FACTS.reexamine(x, examine).map(Some)
 }
 
-/// The error for a class that was passed as an array.
 #[cold]
 pub(crate) fn a_class(x: &Bound<'_, PyAny>) -> PyErr {
     match x.cast::<PyType>().map_err(PyErr::from).and_then(class_name) {
@@ -247,14 +223,13 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<TypeFacts
     })
 }
 
-/// Whether `x` has the attribute `name`. If its value is None, it counts as missing, as with `__hash__`.
+/// An attribute whose value is None counts as missing, as with `__hash__`.
 pub(crate) fn speaks(x: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> PyResult<bool> {
     Ok(x.getattr_opt(name)?.is_some_and(|found| !found.is_none()))
 }
 
 /// The array to which the `__dlpack__` of `x` is bound, if this is another object than `x`, as with flax's variables.
-/// The type of that array tells what the type of `x` cannot. `None` if the method is bound to `x`, to an object whose
-/// type is no array's, or to no object. Fails if `x` has no `__dlpack__`.
+/// Fails if `x` has no `__dlpack__`.
 pub(crate) fn stands_for<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = x.py();
     let method = x.getattr(intern!(py, "__dlpack__"))?;

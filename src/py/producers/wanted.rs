@@ -9,24 +9,17 @@ use crate::py::cai_dict;
 use crate::py::lease::HeldMemory;
 use crate::py::streams::StreamArgument;
 
-/// Which consumers must be able to express the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Consumers of the CUDA Array Interface.
     Cai,
-    /// NumPy, which has all types of the CUDA Array Interface. It gets a copy of the bytes, wherever they
-    /// are.
+    /// NumPy has all types of CAI. It gets a copy of the bytes, so they need not be aligned.
     Numpy,
-    /// Consumers of DLPack.
     DLPack,
-    /// No consumer yet.
     Any,
 }
 
-/// What a call tells an import: the door, the consumer's stream and the consumer's protocol.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ImportFor<'a, 'py> {
-    /// The function that the caller called, for messages and logs.
     pub(crate) door: &'static str,
     /// The stream for which the array is imported; unspecified if the call names none, or hands the array over later.
     pub(crate) argument: &'a StreamArgument<'a, 'py>,
@@ -36,14 +29,12 @@ pub(crate) struct ImportFor<'a, 'py> {
 }
 
 impl Wanted {
-    /// Fails if the consumer cannot express the element type.
     #[inline(always)]
     pub(crate) fn check_dtype(self, dtype: Dtype) -> Result<()> {
         if matches!(self, Self::Cai | Self::Numpy) { dtype.check_shared() } else { Ok(()) }
     }
 
-    /// Fails if the consumer cannot express the imported array, or if the array is misaligned; NumPy may have a
-    /// misaligned one.
+    /// Fails if the consumer cannot express the array, or if the array is misaligned and not for NumPy.
     #[inline(always)]
     pub(crate) fn check(self, py: Python<'_>, source: &HeldMemory) -> PyResult<()> {
         let (array, dtype) = (&source.array, source.array.dtype());

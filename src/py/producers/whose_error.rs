@@ -8,17 +8,15 @@ use crate::error::Error;
 use crate::py::errors::is_driver_error;
 use crate::py::interpreter::is_interrupt;
 
-/// Why an array was not imported.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// Any other error, such as a refusal by the bridge.
+    /// Any error but [`Self::ByProducer`], such as a refusal by the bridge.
     Here(PyErr),
     /// The producer's code raised this when it was asked by DLPack for its memory or its device.
     ByProducer(PyErr),
 }
 
 impl Refused {
-    /// Replaces the exception.
     pub(crate) fn map(self, change: impl FnOnce(PyErr) -> PyErr) -> Self {
         match self {
             Self::Here(error) => Self::Here(change(error)),

@@ -90,13 +90,11 @@ impl Array {
     }
 }
 
-/// Prepares the memory for a new Python view, for which no consumer has named a stream yet. The producer's stream waits
-/// for what open scopes have queued on the memory so far. If `array` is read-only, it waits only for the scopes that
-/// write. Fails if [`origin::give_back`] does. An array without an address needs no wait.
+/// Holds the memory for a new Python view. The producer's stream waits for the work that open scopes have queued so
+/// far; for a read-only `array`, only for the scopes that write.
 fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     setup::ready(py)?;
     if array.ptr() != 0 {
-        // The producer's stream waits for the work that open scopes have queued so far.
         origin::give_back(&*array.origin, &array.descriptor)?;
     }
     let mut source = source(py, array)?;
@@ -114,8 +112,7 @@ fn source(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     let Some(held) = downcast::<RustMemory>(&array.origin) else {
         return Err(Error::new(Kind::Released, "an array without an owner").into());
     };
-    // The managed tensor holds the origin, and so the memory's owner, until the tensor's deleter has run, on whatever
-    // thread.
+    // The managed tensor keeps the memory's owner until the tensor's deleter has run, on whatever thread.
     let managed = encode::versioned(&array.descriptor, Box::new(Arc::clone(&array.origin)))?;
     let (driver, place) = (array.origin.driver(), array.origin.place());
     let producer = StreamRef::held(driver, held.producer().clone())?;

@@ -38,7 +38,6 @@ impl DeviceStream {
     }
 }
 
-/// The door's name in events.
 const DOOR: &str = "Array";
 
 /// Accepts objects with DLPack's exchange API, `__dlpack__` or `__cuda_array_interface__`, and capsules, as `to_dlpack`

@@ -21,7 +21,6 @@ use crate::py::source::{check_stream, ready_streams};
 use crate::py::streams::KnownStream;
 use crate::stream::{Alive, Ready};
 
-/// The memory of an imported array.
 #[derive(Debug)]
 pub(crate) struct PythonMemory {
     lease: Lease<MemoryGuard>,
@@ -40,15 +39,13 @@ impl PythonMemory {
         (array, Self { lease, driver, place, ready, users: Users::default() })
     }
 
-    /// Returns another holder of the same memory, for a new Python view of `array`. Makes no stream wait.
+    /// Makes no stream wait.
     pub(crate) fn source(&self, py: Python<'_>, array: &Descriptor) -> PyResult<Box<HeldMemory>> {
         let mut source = self.share_for_hand_over(py)?;
         source.array = array.clone();
         Ok(source)
     }
 
-    /// Returns the place of `stream`. Fails if `stream` is a handle on another GPU than its place says, unless `array`
-    /// is empty or in managed or pinned memory.
     pub(crate) fn check_stream(&self, array: &Descriptor, stream: Alive<'_>) -> Result<Place> {
         check_stream(array, &self.driver, Some(stream), stream.place())
     }
@@ -97,7 +94,7 @@ impl PythonMemory {
         shared.flatten().unwrap_or_else(|| Err(Error::new(Kind::Released, "a released array")))
     }
 
-    /// Returns another holder of the same memory, for a hand-over. Its `ready` says where the array is ready now.
+    /// The `ready` of the returned holder says where the array is ready now.
     fn share_for_hand_over(&self, py: Python<'_>) -> PyResult<Box<HeldMemory>> {
         let mut shared = self.share(py)?;
         shared.ready_by_now(py, self.ready())?;
@@ -117,15 +114,14 @@ impl PythonMemory {
                 *ready = Ready::On(producer);
             }
         }
-        // Ends `held`. If the producer's stream is unknown, `held` keeps the memory until the user's work is done.
+        // If the producer's stream is unknown, `held` keeps the memory until the user's work is done.
         MemoryGuard::new(held).settled(py, settled, span);
         Ok(())
     }
 }
 
-/// Runs `call` with the interpreter's lock held. Returns its error. If `call` fails with a Python exception, the
-/// exception becomes the source of an error ([`interrupted`]). Also fails if this thread may not enter the interpreter,
-/// which may have ended.
+/// Runs `call` with the interpreter's lock. A Python exception becomes the source of the returned error. Also fails if
+/// this thread may not enter the interpreter, which may have ended.
 fn inside(call: impl FnOnce(Python<'_>) -> Result<(), Failure<PyErr>>) -> Result<()> {
     let done = enter(|py| {
         call(py).map_err(|trouble| match trouble {

@@ -17,20 +17,18 @@ use crate::py::lease::{_end, _settle};
 use crate::py::libraries;
 use crate::py::views::{ArrayView, BaseView, DLPackView};
 
-/// What this copy of the crate has done, or found, once.
 struct Prepared {
     once: PyOnceLock<()>,
     /// `sys.modules`.
     modules: PyOnceLock<Py<PyDict>>,
-    /// Set once this copy has added its `_settle` to the package's list `_settling`, or has found no such list.
+    /// Set once `_settle` is in the package's list `_settling`, or the package has no such list.
     told: PyOnceLock<()>,
 }
 
 static PREPARED: Prepared =
     Prepared { once: PyOnceLock::new(), modules: PyOnceLock::new(), told: PyOnceLock::new() };
 
-/// Prepares this copy of the crate for a call. In the wheel there is nothing to do: importing the module has prepared
-/// it.
+/// In the wheel there is nothing to do: importing the module has prepared the crate.
 pub(super) fn ready(py: Python<'_>) -> PyResult<()> {
     if cfg!(feature = "wheel") {
         return Ok(());

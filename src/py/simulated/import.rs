@@ -1,7 +1,7 @@
-//! `_Import`: a managed tensor that a stand-in consumer imported, as real consumers do.
+//! `_Import`: a managed tensor that a stand-in consumer imported.
 //!
-//! To import a tensor, dlpark reads it, and not the bridge's decoder. So an error in how the bridge writes tensors is
-//! not hidden by the same error in how it reads them.
+//! dlpark reads the tensor, and not the bridge's decoder. So a mistake in how the bridge writes tensors cannot be
+//! hidden by the same mistake in how it reads them.
 
 use dlpark::DlpackFlags;
 use dlpark::python::ImportedDlpack;

@@ -9,7 +9,6 @@ use pyo3::types::PyList;
 use crate::driver::lent::{LentTable, NAME, lender::TABLE};
 use crate::py::lease::look_at_all;
 
-/// Adds the device's table, and the list of functions, to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let table: *const LentTable = &raw const TABLE;
     // SAFETY: the table is static, so the capsule needs no destructor.
@@ -24,11 +23,10 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     )
 }
 
-/// For each borrowing extension, a function that finishes the extension's pending ends.
 static BORROWERS: PyOnceLock<Py<PyList>> = PyOnceLock::new();
 
-/// Finishes every pending end that can be finished, in this library and in the borrowing extensions. If there are
-/// extensions, looks in this library twice, since an end in it may wait for an end in an extension.
+/// Finishes every pending end that can be finished, in this library and in the borrowing extensions. An end in this
+/// library may wait for an end in an extension, so the library is looked at again after them.
 pub(super) fn settle(py: Python<'_>) {
     look_at_all(py);
     let Some(borrowers) = BORROWERS.get(py).map(|all| all.bind(py)) else { return };

@@ -11,7 +11,6 @@ use crate::driver::{self, Event, Handle};
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
-/// A stream and the device that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StreamOnDevice {
     pub(super) ordinal: i32,
@@ -19,25 +18,20 @@ pub(super) struct StreamOnDevice {
 }
 
 impl StreamOnDevice {
-    /// The stream that `handle` means on this thread.
     pub(super) fn new(ordinal: i32, handle: u64) -> Self {
         Self { ordinal, stream: Stream::from_native(handle, Thread::current()) }
     }
 
-    /// The stream, as this thread can name it: the legacy default stream in place of another thread's per-thread
-    /// stream.
+    /// Another thread's per-thread stream becomes the legacy default stream.
     pub(super) fn seen_from_here(self) -> Self {
         Self { stream: self.stream.seen_from(Thread::current()), ..self }
     }
 }
 
-/// The simulated array library.
 #[derive(Debug)]
 pub(super) struct SimulatedLibrary {
     machine: Arc<Simulated>,
-    /// The current stream of each thread and device, as the driver's handle.
     current: Mutex<HashMap<(Thread, i32), u64>>,
-    /// One event for each thread and device, for [`SimulatedLibrary::order`].
     events: Mutex<HashMap<(Thread, i32), Event>>,
     raised: Mutex<Vec<PyErr>>,
 }
@@ -59,8 +53,7 @@ impl SimulatedLibrary {
         })
     }
 
-    /// The library whose machine is installed as this process's driver. `None` also in a forked child that inherited
-    /// its parent's library.
+    /// `None` also in a forked child that inherited its parent's library.
     pub(super) fn open() -> Option<Arc<Self>> {
         locked(&OPEN).clone().filter(|library| library.is_ours())
     }
@@ -75,8 +68,7 @@ impl SimulatedLibrary {
         self.machine.process().is_current()
     }
 
-    /// Installs the machine as this process's driver. False if a simulated device is installed
-    /// already.
+    /// Installs the machine as this process's driver. False if a simulated device is installed already.
     pub(super) fn enter(self: &Arc<Self>) -> bool {
         let mut open = locked(&OPEN);
         if open.as_ref().is_some_and(|open| open.is_ours())
@@ -111,8 +103,7 @@ impl SimulatedLibrary {
         self.is_ours() && locked(&OPEN).as_ref().is_some_and(|open| Arc::ptr_eq(open, self))
     }
 
-    /// Fails if this library's machine is not installed as the driver, with the `SimulatedError` that the Python side
-    /// raises for an ended device. In a forked child, fails like [`Self::machine`].
+    /// Fails if this library's machine is not installed as the driver, and in a forked child.
     pub(super) fn check_lives(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
         self.machine()?;
         if self.is_open() {
@@ -123,20 +114,18 @@ impl SimulatedLibrary {
         Err(PyErr::from_value(testing.getattr("SimulatedError")?.call1((words,))?))
     }
 
-    /// The calling thread's current stream of a device, as the driver's handle. 0, the legacy default stream, if none
-    /// was set.
+    /// The handle of the calling thread's current stream; 0, the legacy default stream, if none was set.
     pub(super) fn current_stream(&self, ordinal: i32) -> Result<u64> {
         self.machine()?;
         Ok(locked(&self.current).get(&(Thread::current(), ordinal)).copied().unwrap_or(0))
     }
 
-    /// Sets the calling thread's current stream of a device. Returns the previous stream's handle, or 0.
+    /// Returns the handle of the calling thread's previous current stream, or 0.
     pub(super) fn set_current_stream(&self, ordinal: i32, handle: u64) -> Result<u64> {
         self.machine()?;
         Ok(locked(&self.current).insert((Thread::current(), ordinal), handle).unwrap_or(0))
     }
 
-    /// Makes later work on `to` run after the work queued on `from`.
     pub(super) fn order(&self, from: StreamOnDevice, to: StreamOnDevice) -> Result<()> {
         let from = from.seen_from_here();
         if from == to {
@@ -161,7 +150,6 @@ impl SimulatedLibrary {
         Ok(event)
     }
 
-    /// Keeps an exception of a queued callable for the next synchronisation.
     pub(super) fn raise_later(&self, error: PyErr) {
         locked(&self.raised).push(error);
     }

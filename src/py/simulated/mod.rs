@@ -1,9 +1,5 @@
 //! The Rust side of the simulated device: the private classes and functions of `cai_bridge._core` that
-//! `cai_bridge.testing` uses.
-//!
-//! The Python side wraps them: [`session::Session`] (the machine with its streams and work),
-//! [`tensor::SimulatedTensor`] (memory with an array in it) and [`import::Import`] (an imported managed tensor). The
-//! Python side checks the arguments before it calls these classes.
+//! `cai_bridge.testing` uses. The Python side checks the arguments before it calls them.
 
 mod import;
 mod lend;

@@ -56,7 +56,6 @@ pub(super) fn call(record: &CallRecord) -> CallTuple {
     )
 }
 
-/// The code of a CUDA error that is given by its name or as a number.
 pub(super) fn code(error: &Bound<'_, PyAny>) -> PyResult<u32> {
     if let Ok(name) = error.extract::<String>() {
         return codes::code(&name).ok_or_else(|| {

@@ -34,8 +34,7 @@ impl From<FaultError> for PyErr {
     }
 }
 
-/// Runs `call`, which may run queued work, without the interpreter's lock. Then finishes each pending end that can be
-/// finished.
+/// Runs `call` without the interpreter's lock, then finishes each pending end that can be finished.
 fn run(py: Python<'_>, call: impl FnOnce() -> Result<()> + Send) -> Answer<'_> {
     act(py, || {
         let done = detach(py, call);
@@ -45,7 +44,6 @@ fn run(py: Python<'_>, call: impl FnOnce() -> Result<()> + Send) -> Answer<'_> {
 }
 
 impl Session {
-    /// Runs `call` with the machine and the stream, while `device` is current.
     fn on<R>(
         &self,
         device: i32,

@@ -1,8 +1,5 @@
-//! `_Tensor`: an allocation of the machine with one array in it, and its exports.
-//!
-//! The allocation is freed with its last holder, Python's array or a managed tensor. Before the Python side hands out a
-//! capsule, it makes the consumer's stream wait for the pending work, unless the consumer asks for no order. In a CAI
-//! dict of version 3, it names the stream with pending work.
+//! `_Tensor`: an allocation of the machine with one array in it, and its exports. The allocation is freed with its last
+//! holder, Python's array or a managed tensor.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +24,6 @@ use crate::py::numpy;
 use crate::py::views::BaseView;
 use crate::stream::Stream;
 
-/// The allocation and the array in it.
 #[derive(Debug)]
 struct TensorMemory {
     library: Arc<SimulatedLibrary>,
@@ -38,15 +34,14 @@ struct TensorMemory {
     byte_offset: u64,
     /// The GPU of the memory. The device in `array` is 0 for pinned and managed memory.
     ordinal: i32,
-    /// The stream with pending work on the array, if any.
     pending: Mutex<Option<StreamOnDevice>>,
     exports: AtomicUsize,
 }
 
 impl Drop for TensorMemory {
     fn drop(&mut self) {
-        // Ignore the result: the machine reports a free that it refuses. In a fork the memory stays
-        // with the parent. Like PyTorch, release the interpreter's lock for the free.
+        // Ignore the result: the machine reports a free that it refuses. In a fork the memory stays with the parent.
+        // Like PyTorch, release the interpreter's lock for the free.
         without_lock(|| {
             if let Ok(machine) = self.library.machine() {
                 let _ = machine.free(self.start, None);
@@ -55,7 +50,6 @@ impl Drop for TensorMemory {
     }
 }
 
-/// The holder inside a managed tensor.
 struct TensorExport(Arc<TensorMemory>);
 
 impl Drop for TensorExport {
@@ -116,11 +110,9 @@ pub(super) fn _simulated_values<'py>(data: &Bound<'py, PyAny>) -> Answer<'py> {
 #[derive(Debug)]
 pub(crate) struct SimulatedTensor(Arc<TensorMemory>);
 
-/// A request for an allocation.
 struct TensorRequest {
     kind: MemoryKind,
-    /// The stream from whose pool to allocate: the machine has a pool for each stream. `None` to allocate outside
-    /// pools.
+    /// The stream from whose pool to allocate; `None` to allocate outside pools.
     pool: Option<StreamOnDevice>,
     label: String,
     reach: Reach,

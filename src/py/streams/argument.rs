@@ -1,9 +1,6 @@
-//! The argument `stream=`: `None`, an integer, or a stream object.
-//!
-//! A stream object follows [CUDA's stream
-//! protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html): its method `__cuda_stream__`
-//! returns `(0, handle)`. Stream objects of older releases of known libraries, without this method, are read as well. A
-//! stream object's handle of 0 is the legacy default stream; the integer 0 and `bool` are refused.
+//! The argument `stream=`: `None`, an integer, or a stream object, which follows [CUDA's stream
+//! protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html). The handle 0 of a stream
+//! object is the legacy default stream; the integer 0 and `bool` are refused.
 #![allow(unsafe_code)]
 
 use pyo3::exceptions::{PyAttributeError, PyOverflowError, PyTypeError};
@@ -24,23 +21,19 @@ use crate::py::native;
 use crate::py::text::{an_object, class_name, refused, shown};
 use crate::stream::{Alive, Request, Stream, Thread};
 
-/// The parsed `stream=` of a call.
 #[derive(Debug)]
 pub(crate) struct StreamArgument<'a, 'py> {
     request: Request,
-    /// The stream object, if the stream was given as an object.
     object: Option<&'a Bound<'py, PyAny>>,
     /// The GPU of a default stream, if the stream object names it.
     ordinal: Option<i32>,
-    /// Whether the named stream, if it is the legacy default stream, stands in for blocking streams on which the
-    /// consumer may work.
+    /// Whether a legacy default stream stands in for blocking streams on which the consumer may work.
     stands_in: bool,
     /// Whether this stream is only the library's default: each of its calls may name another stream.
     is_default: bool,
 }
 
 impl<'a, 'py> StreamArgument<'a, 'py> {
-    /// No stream was given.
     pub(crate) const UNSPECIFIED: Self = Self {
         request: Request::Unspecified,
         object: None,
@@ -49,11 +42,9 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
         is_default: false,
     };
 
-    /// The legacy default stream.
     pub(crate) const LEGACY: Self =
         Self { request: Request::On(Stream::Legacy), ..Self::UNSPECIFIED };
 
-    /// Parses `stream`.
     #[inline(always)]
     pub(crate) fn parse(stream: Option<&'a Bound<'py, PyAny>>) -> PyResult<Self> {
         stream.map_or(Ok(Self::UNSPECIFIED), Self::of)
@@ -106,14 +97,14 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
         Self { request: Request::On(stream), ..Self::UNSPECIFIED }
     }
 
-    /// Marks the stream as a library's current one: a library on the legacy default stream may also work on blocking
-    /// streams, which follow that stream. `is_default` tells that each of the library's calls may name another stream.
+    /// Marks the stream as a library's current one. A library on the legacy default stream may also work on blocking
+    /// streams, which follow that stream. With `is_default`, each of the library's calls may name another stream.
     pub(crate) const fn by_library(self, is_default: bool) -> Self {
         Self { stands_in: true, is_default, ..self }
     }
 
-    /// Whether the consumer works on `stream` itself. False only if the argument is the library's default and `stream`
-    /// also stands in for blocking streams.
+    /// False if the consumer may work on another stream than `stream`: the argument is only the library's default, and
+    /// `stream` stands in for blocking streams.
     pub(crate) const fn is_on(&self, stream: Alive<'_>) -> bool {
         !(self.is_default && stream.stands_in())
     }
@@ -136,7 +127,6 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
         }
     }
 
-    /// Reads `None` as DLPack does: as the legacy default stream.
     pub(crate) const fn or_legacy(self) -> Self {
         Self { request: self.request.or_legacy(), ..self }
     }
@@ -150,8 +140,7 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
         self.ordinal
     }
 
-    /// Fails if the stream object names a default stream of another GPU than that of `place`. Never fails for an array
-    /// without an address, nor for pinned or managed memory.
+    /// Never fails for an array without an address, nor for pinned or managed memory.
     #[inline]
     pub(crate) fn check_ordinal(&self, array: &Descriptor, place: Place) -> Result<()> {
         match (self.ordinal, self.request) {
@@ -176,15 +165,14 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
         };
         match self.request {
             Request::On(Stream::Legacy) if self.stands_in => Some(Alive::standing_in(place)),
-            // SAFETY: the caller must keep the stream alive for the whole call, as the docs of every `stream=` say (and
-            // `cuEventRecord` itself). `'a` is no longer than the call's reference to its argument. A stream from
-            // [`Self::native`] is a library's current stream, which the library keeps while it works there.
+            // SAFETY: the caller must keep the stream alive for the whole call, as the docs of every `stream=` say, and
+            // `'a` is no longer than the call's reference to its argument. A stream from [`Self::native`] is a
+            // library's current stream, which the library keeps while it works there.
             Request::On(stream) => Some(unsafe { Alive::kept(stream, place) }),
             Request::Unspecified | Request::NoOrder => None,
         }
     }
 
-    /// The named stream with what keeps it alive, for use after the call; `None` if none was given, or -1.
     pub(crate) fn keep(
         &self,
         py: Python<'py>,
@@ -197,7 +185,7 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
     }
 }
 
-/// Reads a stream's number: an integer, or an object with `__index__`. Fails for a `bool` and for any other object.
+/// Reads an integer, or an object with `__index__`. Fails for a `bool` and for any other object.
 pub(crate) fn number(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     if value.is_instance_of::<PyBool>() {
         return Err(Error::new(Kind::StreamType, format!("the bool {value}")).into());
@@ -206,15 +194,14 @@ pub(crate) fn number(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     integer(&index)
 }
 
-/// The integer value of `value` (`__index__`); `None` if `value` is no integer, or needs more than 64 bits. A `bool` is
-/// an integer here.
+/// `None` if `value` is no integer, or needs more than 64 bits. A `bool` is an integer here.
 pub(crate) fn index(value: &Bound<'_, PyAny>) -> PyResult<Option<i128>> {
     let Some(index) = as_integer(value)? else { return Ok(None) };
     answered(value.py(), integer(&index))
 }
 
-/// The integer as an object; `None` if `value` is no integer. An instance of an `int` subclass, such as a `bool`, is
-/// returned as it is, as by `operator.index`.
+/// `value`, or what its `__index__` returns; `None` if that is no integer. A `bool` counts as an integer only if it is
+/// `value` itself.
 fn as_integer<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     if value.is_instance_of::<PyInt>() {
         return Ok(Some(value.clone()));
@@ -234,7 +221,7 @@ fn as_integer<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAn
     }
 }
 
-/// Two integers; `None` unless `value` is a tuple of two integers that fit. A `bool` is not an integer here.
+/// `None` unless `value` is a tuple of two integers that fit. A `bool` is not an integer here.
 pub(crate) fn pair<'py, A, B>(value: &Bound<'py, PyAny>) -> PyResult<Option<(A, B)>>
 where
     (A, B): for<'a> FromPyObject<'a, 'py, Error = PyErr>,

@@ -10,19 +10,15 @@ use crate::py::interpreter::answered;
 use crate::py::library;
 use crate::py::this_thread::Once;
 
-/// The stream that a library's function named.
 pub(super) struct LibraryStream<'py> {
-    /// The stream's driver handle.
     pub(super) native: u64,
-    /// The stream's object, if the library answered with one.
     pub(super) object: Option<Bound<'py, PyAny>>,
     /// Whether the library ignores the streams of dicts.
     pub(super) ignores: bool,
 }
 
-/// Calls the function of each library that has one, and returns their streams. Leaves out a function that raises or
-/// names no stream. Returns no answers if such a function is already running on this thread, or inside
-/// [`unasked`](super::unasked).
+/// Leaves out a function that raises an ordinary exception or names no stream. Empty if this thread is running such a
+/// function already, or inside [`unasked`](super::unasked).
 #[inline]
 pub(super) fn library_streams(py: Python<'_>, ordinal: i32) -> PyResult<Vec<LibraryStream<'_>>> {
     if has_functions(py)? { ask_functions(py, ordinal) } else { Ok(Vec::new()) }
@@ -73,8 +69,8 @@ fn ask_functions(py: Python<'_>, ordinal: i32) -> PyResult<Vec<LibraryStream<'_>
     Ok(answers)
 }
 
-/// The driver's handle that a function's answer names, and whether the answer is a stream object. The integers 1 and 2
-/// name the default streams. `None` for the integer 0, for a `bool`, and for an answer that names no stream.
+/// The driver's handle that a function's answer names, and whether the answer is a stream object. `None` for the
+/// integer 0, for a `bool`, and for an answer that names no stream.
 fn named_by(answer: &Bound<'_, PyAny>) -> PyResult<Option<(u64, bool)>> {
     let py = answer.py();
     if !answer.is_instance_of::<PyInt>()

@@ -8,8 +8,7 @@ use crate::error::Result;
 use crate::order::{context_of, within};
 use crate::stream::{Alive, Stream};
 
-/// The number of the context (`cuCtxGetId`) that `stream` belongs to, if it has a handle. It is 0 for a default stream,
-/// which every context has, and where the driver does not number contexts.
+/// The number (`cuCtxGetId`) of the stream's context; 0 for a default stream, which every context has.
 pub(super) fn life(driver: &Handle, stream: Stream, place: Place) -> Result<u64> {
     match stream {
         Stream::Handle(_) => life_at(driver, place),
@@ -17,16 +16,14 @@ pub(super) fn life(driver: &Handle, stream: Stream, place: Place) -> Result<u64>
     }
 }
 
-/// The number of the context of `place` (`cuCtxGetId`); 0 where the driver does not number contexts. A later context at
-/// the same address has another number.
+/// The number (`cuCtxGetId`) of the context of `place`; 0 where the driver does not number contexts.
 pub(super) fn life_at(driver: &Handle, place: Place) -> Result<u64> {
     let driver = driver.get()?;
     driver.life(context_of(driver, place)?)
 }
 
-/// Whether a context still exists: `before` is the number that it had, and `now` the number at its address now. False
-/// if the driver says that the context is destroyed. Where the driver does not number contexts, a later one at the same
-/// address counts as the same.
+/// Whether a context still exists: `before` is the number that it had, and `now` the number at its address now. Where
+/// the driver does not number contexts, a later context at the same address counts as the same.
 pub(super) fn goes_on(now: Result<u64>, before: u64) -> Result<bool> {
     match now {
         Ok(now) => Ok(now == before),

@@ -1,8 +1,5 @@
-//! The streams that imported libraries work on now. PyTorch, CuPy and the simulated device are asked directly; Warp and
-//! registered libraries through a Python function. Numba and JAX have no current stream.
-//!
-//! The bridge asks the libraries at each use, and imports none. If a library raises an exception, it counts as having
-//! no current stream; an interrupt is passed on to the caller.
+//! The streams that imported libraries work on now. The bridge asks the libraries at each use, and imports none. Numba
+//! and JAX have no current stream.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -20,9 +17,7 @@ use crate::stream::{Alive, Stream, Thread};
 /// What a library does with a stream that a dict names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DictPolicy {
-    /// The library waits for that stream, or works there.
     Waits,
-    /// The library ignores that stream.
     Ignores,
 }
 
@@ -31,18 +26,14 @@ pub(crate) enum DictPolicy {
 pub(crate) struct Objects<'py>(RefCell<Vec<(Stream, Bound<'py, PyAny>)>>);
 
 impl<'py> Objects<'py> {
-    /// The object of `stream`, if a library's function returned one.
     pub(super) fn of(&self, stream: Stream) -> Option<Bound<'py, PyAny>> {
         let objects = self.0.borrow();
         objects.iter().find(|(one, _)| *one == stream).map(|(_, object)| object.clone())
     }
 }
 
-/// Calls `each` for each imported library that has a current stream at `place`, with this stream and the library's
-/// policy for the streams of dicts. If `driver` is [`Handle::Simulated`], leaves out each handle that the device has
-/// not given out: such a handle is a real library's.
-///
-/// The streams stay valid while `objects` lives and this thread runs no code that sets another stream.
+/// Calls `each` for each imported library that has a current stream at `place`. The streams stay valid while `objects`
+/// lives and this thread runs no code that sets another stream.
 pub(crate) fn each<'a, 'py>(
     py: Python<'py>,
     driver: &Handle,
@@ -87,8 +78,7 @@ pub(crate) fn each<'a, 'py>(
     Ok(())
 }
 
-/// The objects of the streams that libraries work on now on a simulated GPU, each with whether its library ignores the
-/// streams that dicts name.
+/// The stream objects of libraries on a simulated GPU, each with whether its library ignores the streams of dicts.
 fn on_simulated(py: Python<'_>, ordinal: i32) -> PyResult<Vec<(Bound<'_, PyAny>, bool)>> {
     let mut found = Vec::new();
     for library in library::all() {
@@ -97,15 +87,14 @@ fn on_simulated(py: Python<'_>, ordinal: i32) -> PyResult<Vec<(Bound<'_, PyAny>,
     Ok(found)
 }
 
-/// Whether all imported libraries with a current stream are on the legacy default stream, as in most programs; `None`
-/// if only [`each`] can tell.
+/// Whether all imported libraries with a current stream are on the legacy default stream; `None` if only [`each`] can
+/// tell.
 #[inline]
 pub(crate) fn are_all_on_legacy(
     py: Python<'_>,
     driver: &Handle,
     ordinal: i32,
 ) -> PyResult<Option<bool>> {
-    /// The driver's handles of the legacy default stream.
     const LEGACY: [u64; 2] = [0, 1];
     let is_legacy = |native: Option<u64>| native.is_none_or(|native| LEGACY.contains(&native));
     if !matches!(driver, Handle::Cuda) || has_functions(py)? {
@@ -119,8 +108,7 @@ pub(crate) fn are_all_on_legacy(
     Ok(Some(true))
 }
 
-/// The stream that a library has just named by its handle `native`: through its exchange API, as its current stream, or
-/// in a dict.
+/// The stream that a library has just named: by its exchange API, as its current stream, or in a dict.
 pub(crate) fn named(_py: Python<'_>, native: u64, place: Place) -> Alive<'_> {
     let stream = Stream::from_native(native, Thread::current());
     // SAFETY: a library that names a stream for an array keeps the stream alive while the array is imported, and the
@@ -130,8 +118,8 @@ pub(crate) fn named(_py: Python<'_>, native: u64, place: Place) -> Alive<'_> {
     unsafe { Alive::kept(stream, place) }
 }
 
-/// The stream object for `handle`, from a library that works on that stream now and is asked without a Python function;
-/// `None` if there is none.
+/// The stream object for `handle`, from a library that works on that stream now. Asks no library through a Python
+/// function.
 pub(super) fn object<'py>(
     py: Python<'py>,
     driver: &Handle,
@@ -160,8 +148,7 @@ pub(super) fn object<'py>(
     Ok(None)
 }
 
-/// Like [`object`], but for the libraries that name their current stream through a Python function, whose call costs
-/// more.
+/// Like [`object`], for the libraries that name their current stream through a Python function.
 pub(super) fn object_by_function(
     py: Python<'_>,
     handle: u64,

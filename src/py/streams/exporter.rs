@@ -11,7 +11,6 @@ use crate::py::interpreter::answered;
 use crate::py::this_thread::asking;
 use crate::stream::{Ready, Stream, Thread};
 
-/// The exporter of a dict that named a stream at import, or may name one later.
 #[derive(Debug)]
 pub(super) struct Exporter {
     pub(super) voucher: Voucher,
@@ -21,14 +20,13 @@ pub(super) struct Exporter {
     pub(super) moves: bool,
     /// Whether a dict without a stream means that nothing is pending.
     pub(super) none_is_nothing: bool,
-    /// The number (`cuCtxGetId`) of the context of the exporter's streams at import. If the dict names another stream
-    /// later, that stream is used only while this context exists.
+    /// The number (`cuCtxGetId`) of the context of the exporter's streams at import. A stream that the dict names later
+    /// is used only while this context exists.
     pub(super) life: u64,
 }
 
 impl Exporter {
-    /// The stream that the exporter's dict names now. If this stream and `before`, the stream that is known so far, are
-    /// both per-thread streams, returns `before`. A dict without a stream is [`Ready::Unsaid`], unless
+    /// What the exporter's dict says now about pending work. A dict without a stream is [`Ready::Unsaid`], unless
     /// `none_is_nothing`. `None` if the exporter cannot be asked, or its dict describes other memory now.
     pub(super) fn ask(&self, py: Python<'_>, before: Stream) -> PyResult<Option<Ready>> {
         let now = self.voucher.ask(py, |object| said_of(object, self.ptr))?;
@@ -42,8 +40,8 @@ impl Exporter {
         })
     }
 
-    /// Whether the exporter's dict still names the stream `before`. True if the dict never names another one, if the
-    /// exporter cannot be asked, or if its dict describes other memory now.
+    /// Whether the exporter's dict still names the stream `before`. True also if the exporter cannot be asked, or its
+    /// dict describes other memory now.
     pub(super) fn stays(&self, py: Python<'_>, before: Stream) -> PyResult<bool> {
         let now = if self.moves { self.ask(py, before)? } else { None };
         Ok(now.is_none_or(|now| now == Ready::On(before)))
@@ -58,14 +56,12 @@ impl Exporter {
         Self { voucher: self.voucher.clone_ref(py), ..*self }
     }
 
-    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.voucher.visit(visit)
     }
 }
 
-/// What the dict of `object` says about pending work on the memory at `ptr`: a stream, or [`Ready::Nothing`] if it
-/// names no stream. `None` if the dict cannot be read, or names another address.
+/// What the dict of `object` says about pending work. `None` if it cannot be read, or names another address than `ptr`.
 pub(crate) fn ready_by(object: &Bound<'_, PyAny>, ptr: u64) -> PyResult<Option<Ready>> {
     Ok(answered(object.py(), said_of(object, ptr))?.flatten())
 }
@@ -75,8 +71,7 @@ fn said_of(object: &Bound<'_, PyAny>, ptr: u64) -> PyResult<Option<Ready>> {
     if address(&dict)? == Some(ptr) { pending(&dict).map(Some) } else { Ok(None) }
 }
 
-/// The CAI dict of `object`, if its address lies inside the memory of `array` or is 0. `None` also if the dict cannot
-/// be read.
+/// The CAI dict of `object`, if its address lies inside the memory of `array` or is 0.
 pub(crate) fn dict_of<'py>(
     object: &Bound<'py, PyAny>,
     array: &Descriptor,
@@ -94,13 +89,11 @@ fn interface<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     Ok(dict.cast_into::<PyDict>()?)
 }
 
-/// The address that a dict names; `None` without `data`.
 fn address(dict: &Bound<'_, PyDict>) -> PyResult<Option<u64>> {
     let data = dict.get_item(intern!(dict.py(), "data"))?;
     data.map(|data| data.get_item(0)?.extract()).transpose()
 }
 
-/// What `dict` says about pending work: a stream, or [`Ready::Nothing`] if it names no stream.
 pub(crate) fn pending(dict: &Bound<'_, PyDict>) -> PyResult<Ready> {
     let named = dict.get_item(intern!(dict.py(), "stream"))?;
     let named = named.filter(|named| !named.is_none()).map(|named| named.extract()).transpose()?;

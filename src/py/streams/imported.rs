@@ -8,8 +8,6 @@ use crate::py::habits::Habit;
 use crate::py::imported::imported;
 use crate::py::library;
 
-/// Whether a library is imported that is known to ignore the streams of dicts, and to work on a default stream unless
-/// told otherwise.
 pub(crate) fn ignores_dicts(py: Python<'_>) -> PyResult<bool> {
     static NAMES: PyOnceLock<Vec<Py<PyString>>> = PyOnceLock::new();
     let names = NAMES.get_or_init(py, || {

@@ -7,7 +7,6 @@ use super::exporter::Exporter;
 use super::voucher::Voucher;
 use crate::array::RustStream;
 
-/// What keeps a stream alive.
 #[derive(Debug)]
 pub(super) enum Keeper {
     /// The stream is never destroyed: it is a default stream, or its library destroys none.
@@ -16,17 +15,15 @@ pub(super) enum Keeper {
     Owner(Voucher),
     /// The stream object can be closed while it is held, so it is asked at each use.
     Object(Voucher),
-    /// The exporter of the dict that names the stream. The second item, if there is one, also keeps the stream and is
-    /// asked first.
+    /// The exporter of the dict that names the stream. The second item, if there is one, also keeps it and is asked
+    /// first.
     Exporter(Box<(Exporter, Option<Self>)>),
-    /// Rust code holds the stream.
     Rust(Box<RustStream>),
     /// Nothing keeps the stream. It is a blocking stream, and the legacy default stream stands in for it.
     StandIn,
 }
 
 impl Keeper {
-    /// Clones the references, for another holder of the memory.
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
         match self {
             Self::Always => Self::Always,
@@ -41,7 +38,6 @@ impl Keeper {
         }
     }
 
-    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match self {
             Self::Always | Self::Rust(_) | Self::StandIn => Ok(()),

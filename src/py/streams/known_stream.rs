@@ -17,30 +17,26 @@ use crate::driver::Handle;
 use crate::py::interpreter::answered;
 use crate::stream::{Alive, Stream};
 
-/// A stream to use later.
 #[derive(Debug)]
 pub(crate) enum KnownStream {
     /// The stream is kept; or it is a blocking stream that nothing keeps, and the legacy default stream stands in for
     /// it.
     Kept(StreamRef),
-    /// Nothing keeps the stream.
     Lost(StreamName),
 }
 
 impl KnownStream {
-    /// Finds what keeps a stream for which the caller has no stream object.
     pub(crate) fn of(py: Python<'_>, driver: &Handle, given: Alive<'_>) -> PyResult<Self> {
         keep(py, driver, given, None)
     }
 
-    /// A lost stream about which nothing is known but a handle: the driver or the library could not tell which stream
-    /// it is.
+    /// A lost stream. The driver or a library could not tell which stream has this name.
     pub(crate) const fn unasked(stream: Stream) -> Self {
         Self::Lost(StreamName::unasked(stream))
     }
 
-    /// The streams that libraries work on now at `place`. Leaves out the legacy default stream, also where it stands in
-    /// for another. A stream that cannot be asked about now counts as lost.
+    /// The streams that libraries work on now at `place`, except the legacy default stream, also where it stands in for
+    /// another. A stream about which the driver or a library could not be asked counts as lost.
     pub(crate) fn of_libraries(
         py: Python<'_>,
         driver: &Handle,
@@ -56,8 +52,8 @@ impl KnownStream {
         Ok(found)
     }
 
-    /// The streams in the list `known`, each with what keeps it alive. Leaves out the legacy default stream, also where
-    /// it stands in for another, and a stream about which the driver or a library could not be asked.
+    /// Finds what keeps each of the streams `known`. Leaves out the legacy default stream, also where it stands in for
+    /// another, and a stream about which the driver or a library could not be asked.
     pub(crate) fn of_each<'py>(
         py: Python<'py>,
         driver: &Handle,
@@ -84,7 +80,6 @@ impl KnownStream {
         Ok((!stands_in).then_some(known))
     }
 
-    /// The stream, if it is kept.
     pub(crate) const fn kept(&self) -> Option<&StreamRef> {
         match self {
             Self::Kept(kept) => Some(kept),
@@ -92,7 +87,7 @@ impl KnownStream {
         }
     }
 
-    /// The name of the stream, or of the default stream that stands in for it; and its GPU and context, if known.
+    /// The name of the stream, or of its stand-in. The place is `None` for a lost stream.
     pub(crate) fn name(&self) -> (StreamName, Option<Place>) {
         match self {
             Self::Kept(kept) => (kept.name(), Some(kept.place())),
@@ -100,8 +95,8 @@ impl KnownStream {
         }
     }
 
-    /// Adds the stream to `known`, or returns `self` if the list already has a stream with the same [`Self::name`].
-    /// Dropping the result can run arbitrary code.
+    /// Returns `self` if `known` already has a stream with the same [`Self::name`]. Dropping the result can run
+    /// arbitrary code.
     pub(crate) fn add_to(self, known: &mut Vec<Self>) -> Option<Self> {
         if known.iter().any(|other| other.name() == self.name()) {
             return Some(self);
@@ -110,8 +105,7 @@ impl KnownStream {
         None
     }
 
-    /// Whether `other` names this stream: for a kept stream as [`StreamRef::is`] has it, for a lost one by the handle
-    /// alone (a later stream may have the same).
+    /// For a lost stream, only the handles are compared; a later stream may have the same handle.
     pub(crate) fn is(&self, other: Alive<'_>) -> bool {
         match self {
             Self::Kept(kept) => kept.is(other),
@@ -119,7 +113,6 @@ impl KnownStream {
         }
     }
 
-    /// Whether both are kept and [`StreamRef::is_same`], or both are lost and have equal names.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Kept(kept), Self::Kept(other)) => kept.is_same(other),
@@ -128,7 +121,7 @@ impl KnownStream {
         }
     }
 
-    /// The stream, or the default stream that stands in for it; and its GPU and context, if known.
+    /// The stream, or its stand-in. The place is `None` for a lost stream.
     pub(crate) fn stream(&self) -> (Stream, Option<Place>) {
         match self {
             Self::Kept(kept) => (kept.stream(), Some(kept.place())),
@@ -136,9 +129,9 @@ impl KnownStream {
         }
     }
 
-    /// The stream on which the consumer really works, if it named this stream but works on another. If its library does
-    /// not say which, the named stream counts as lost. JAX works so: its own stream waits for the named one. JAX 0.11.2
-    /// calls the deleter when that work is done (44 of 44, H200, 2026-11); DLPack does not require it.
+    /// The stream on which the consumer really works, if it named this stream but works on another. JAX's own stream
+    /// waits for the stream that JAX names. JAX 0.11.2 calls the deleter when its work is done (44 of 44, H200,
+    /// 2026-11), which DLPack does not require.
     #[inline]
     pub(crate) fn works_on(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<Self>> {
         if pools::has_apart() { self.apart(py, driver) } else { Ok(None) }
@@ -164,14 +157,13 @@ impl KnownStream {
     }
 }
 
-/// A list of streams, which is usually empty. An empty list takes one word and costs nothing to make, copy or drop.
+/// A list of streams. An empty list takes one word, and costs nothing to make, copy or drop.
 #[derive(Debug, Default)]
 pub(crate) struct KnownStreams(#[allow(clippy::box_collection)] Option<Box<Vec<KnownStream>>>);
 
 impl KnownStreams {
     pub(crate) const NONE: Self = Self(None);
 
-    /// Adds a stream, as [`KnownStream::add_to`] does.
     pub(crate) fn add(&mut self, known: KnownStream) -> Option<KnownStream> {
         known.add_to(self.0.get_or_insert_default())
     }
@@ -193,15 +185,14 @@ impl KnownStreams {
         self.0.is_none()
     }
 
-    /// Takes all streams out.
     pub(crate) fn take(&mut self) -> Vec<KnownStream> {
         self.0.take().map_or_else(Vec::new, |all| *all)
     }
 }
 
 impl StreamRef {
-    /// A reference to `stream` if it is a default stream or in a library's pool, whose streams are never destroyed;
-    /// else `None`. The caller need not know whether the handle is still valid.
+    /// A reference to `stream` if it is a default stream or in a library's pool, whose streams are never destroyed. The
+    /// handle need not be valid.
     pub(crate) fn pooled(
         py: Python<'_>,
         driver: &Handle,
@@ -219,8 +210,8 @@ impl StreamRef {
         Ok(Some(Self::new(driver, alive, Keeper::Always)?))
     }
 
-    /// A reference to `stream`, if it is a default stream, or in a library's pool, or a library that is asked without a
-    /// Python function works on it now and its stream object keeps it. Else `None`.
+    /// A reference to `stream`, if it is a default stream, or in a library's pool, or if a library works on it now and
+    /// its stream object keeps it. Asks no library through a Python function for its stream.
     pub(crate) fn vouched(
         py: Python<'_>,
         driver: &Handle,
@@ -237,8 +228,8 @@ impl StreamRef {
         Self::by_object(driver, &object, alive)
     }
 
-    /// A reference to `alive`, the stream that the dict of `exporter` names, kept by the exporter's `stream` attribute.
-    /// `None` if there is no such stream object with the same handle, or if it does not keep the stream alive.
+    /// Keeps `alive`, the stream that the dict of `exporter` names, by the exporter's attribute `stream`. `None` if
+    /// that is no stream object with the same handle, or does not keep its stream.
     pub(crate) fn by_attribute(
         driver: &Handle,
         exporter: &Bound<'_, PyAny>,
@@ -252,8 +243,7 @@ impl StreamRef {
         Self::by_object(driver, &object, alive)
     }
 
-    /// A reference to `alive`, the stream that `object` has just named as its own. `None` if `object` does not keep the
-    /// stream alive.
+    /// `object` has just named the stream `alive` as its own. `None` if `object` does not keep the stream alive.
     pub(crate) fn by_object(
         driver: &Handle,
         object: &Bound<'_, PyAny>,
@@ -264,7 +254,7 @@ impl StreamRef {
     }
 }
 
-/// Finds what keeps `given`. `object` is the stream's object, if the caller passed one.
+/// `object` is the object of the stream `given`, if the caller passed one.
 pub(super) fn keep(
     py: Python<'_>,
     driver: &Handle,

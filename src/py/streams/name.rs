@@ -6,10 +6,10 @@ use crate::error::Result;
 use crate::order;
 use crate::stream::{Alive, Stream};
 
-/// A stream's name, with the driver's number for the stream, if that is known. No other stream has the same number.
+/// A stream's name, with the driver's number for the stream, if that is known.
 ///
-/// The driver reuses a destroyed stream's handle at once, even while work of the first is pending (50 of 50 times,
-/// H200, driver 580, 2026-11). So a handle alone does not identify a stream.
+/// The driver reuses a destroyed stream's handle at once, even while work of the first stream is pending (50 of 50
+/// times, H200, driver 580, 2026-11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamName {
     stream: Stream,
@@ -18,42 +18,37 @@ pub(crate) struct StreamName {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number {
-    /// The driver's number, which no other stream has.
     Of(u64),
     /// No number: this driver has none, or the bridge did not ask for it.
     None,
     /// The stream was in the capture with this number. Asking the driver for the stream's own number would have ended
-    /// that capture.
+    /// the capture.
     Captured(u64),
-    /// The driver or a library could not tell which stream it is.
     Unasked,
 }
 
 impl StreamName {
-    /// The name of a stream that is alive now. During a capture it has the capture's number. It has no number for a
-    /// default stream, or if the driver does not number streams.
+    /// The name of a stream that is alive now. During a capture the name has the capture's number. It has no number for
+    /// a default stream, or if the driver does not number streams.
     pub(crate) fn of(driver: &Handle, alive: Alive<'_>) -> Result<Self> {
         Ok(Self { stream: alive.stream(), number: number(driver, alive)? })
     }
 
-    /// A stream's name, without its number.
     pub(crate) const fn unnumbered(stream: Stream) -> Self {
         Self { stream, number: Number::None }
     }
 
-    /// The name of a stream, if the driver or a library could not tell which stream it is. [`Self::is`] returns false
-    /// for every stream.
+    /// The driver or a library could not tell which stream it is. [`Self::is`] returns false for every stream.
     pub(crate) const fn unasked(stream: Stream) -> Self {
         Self { stream, number: Number::Unasked }
     }
 
-    /// The stream, without its number.
     pub(crate) const fn stream(self) -> Stream {
         self.stream
     }
 
-    /// Whether this name means `other`: both have the same handle and, if this name has a number, the same number.
-    /// False if that cannot be told: the name is [`Self::unasked`], or the stream entered or left a capture since.
+    /// Whether this name means `other`. False if that cannot be told: the name is [`Self::unasked`], or the stream
+    /// entered or left a capture since. A name without a number means each stream with its handle.
     pub(crate) fn is(self, driver: &Handle, other: Alive<'_>) -> Result<bool> {
         Ok(self.stream == other.stream()
             && match self.number {

@@ -1,6 +1,4 @@
-//! Stream objects: how to read their handles, and which of them keep their streams alive. Under [CUDA's stream
-//! protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html), `__cuda_stream__` returns
-//! `(0, handle)`.
+//! Stream objects: how to read their handles, and which of them keep their streams alive.
 
 use std::rc::Rc;
 
@@ -20,7 +18,6 @@ use crate::py::library::{self, Library, habits_of};
 use crate::py::native::{self, ObjectQuestion};
 use crate::py::text::{attribute, refused, shown};
 
-/// The handle that a stream object names.
 pub(crate) fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
     if let Some(handle) = quickly(object)? {
         return Ok(handle);
@@ -33,8 +30,7 @@ pub(crate) fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
     }
 }
 
-/// The object's handle, read in the way that was found for its type. `None` if no way was found, if the attribute that
-/// was found cannot be read or is no handle, or if the object lacks the method that its type has.
+/// Reads the object's handle in the way that was found for its type. `None` if the caller must look for another way.
 #[inline]
 pub(super) fn quickly(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let py = object.py();
@@ -55,9 +51,7 @@ pub(super) fn quickly(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     }
 }
 
-/// The result for an `object` whose `__cuda_stream__` could not be called or raised `error`. If the attribute is
-/// callable, the result is `error`. If it is not callable, the result is an error that says so. If the object lacks the
-/// attribute that its type has, the result is `Ok(None)`.
+/// Returns `Ok(None)` if `object` lacks the `__cuda_stream__` that its type has, else an error.
 #[cold]
 fn not_called(object: &Bound<'_, PyAny>, error: PyErr) -> PyResult<Option<u64>> {
     match object.getattr_opt(intern!(object.py(), "__cuda_stream__"))? {
@@ -99,7 +93,6 @@ fn no_method(other: &Bound<'_, PyAny>) -> PyErr {
     refused(Kind::StreamProtocol, shown(other).map(|shown| format!("{shown}, which is no method")))
 }
 
-/// The handle in what `__cuda_stream__` returned.
 fn named_by(answer: &Bound<'_, PyAny>) -> PyResult<u64> {
     let py = answer.py();
     let malformed = || refused(Kind::StreamProtocol, shown(answer));
@@ -131,22 +124,17 @@ pub(super) fn ordinal(object: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     Ok(answered(py, index)?.filter(|index| *index >= 0))
 }
 
-/// The facts about a type of stream objects.
 struct StreamKind {
     asking: Asking,
     hint: Hint,
-    /// Whether objects of this type that own their stream may be closed while they are held. False only if a habit says
-    /// so.
+    /// Whether an object that owns its stream may be closed while it is held. False only if a habit says so.
     closes: bool,
-    /// Whether objects of this type may name their GPU.
     has_ordinal: bool,
 }
 
-/// How the bridge asks the objects of a type for their handles.
 enum Asking {
-    /// By reading an attribute. On the first object of the type, it held the handle that `__cuda_stream__` returned.
+    /// An attribute. On the first object of the type, it held the handle that `__cuda_stream__` returned.
     Attribute(ObjectQuestion),
-    /// By calling the type's `__cuda_stream__`.
     Method,
     /// By looking up attributes on each object.
     Unknown,
@@ -174,8 +162,7 @@ fn kind_of(object: &Bound<'_, PyAny>) -> PyResult<Rc<StreamKind>> {
 }
 
 /// What keeps the stream of `object` alive: `object` itself, the stream object that it wraps, or [`Keeper::Always`] if
-/// its library never destroys the stream. `None` if `object` only wraps a handle, or raises an ordinary exception when
-/// asked.
+/// its library never destroys the stream. `None` if `object` only wraps a handle, or raises an ordinary exception.
 pub(super) fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     let py = object.py();
     let keeper = || {
@@ -194,22 +181,20 @@ pub(super) fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     Ok(answered(py, keeper())?.flatten())
 }
 
-/// Makes the keeper of a stream that `object` owns.
 fn owner(object: &Bound<'_, PyAny>, known: &StreamKind) -> PyResult<Keeper> {
     let voucher = Voucher::new(object)?;
     Ok(if known.closes { Keeper::Object(voucher) } else { Keeper::Owner(voucher) })
 }
 
-/// What keeps the stream with PyTorch's stream id `id` (torch 2.11). An odd id is a stream of PyTorch's pools, which is
-/// never destroyed. Any other id is the address of an external stream, or 0 for the default stream; for these the
-/// result is `None`.
+/// PyTorch's stream id `id` (torch 2.11): an odd id is a stream of PyTorch's pools, which is never destroyed. Any other
+/// id is the address of an external stream, or 0 for the default stream; for these the result is `None`.
 fn by_id(id: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     Ok((id.extract::<i64>()? & 1 == 1).then_some(Keeper::Always))
 }
 
-/// Finds the keeper by reading attributes of `object` with `get`: PyTorch's `stream_id`; `external` of Numba and
-/// others; the object that CuPy's `Stream.from_external` wraps (14.2); Warp's `owner` (1.19). `None` if they say that
-/// `object` does not own its stream.
+/// Reads attributes of `object` with `get`: PyTorch's `stream_id`; `external` of Numba and others; the object that
+/// CuPy's `Stream.from_external` wraps (14.2); Warp's `owner` (1.19). `None` if they say that `object` does not own its
+/// stream.
 fn says<'py>(
     object: &Bound<'py, PyAny>,
     known: &StreamKind,
@@ -240,8 +225,8 @@ fn examine(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Stre
     Ok(StreamKind { asking, hint: place(kind)?, closes, has_ordinal })
 }
 
-/// Finds out how to ask the objects of the type `kind` for their handles. Some libraries keep the handle in a C-level
-/// attribute; `object`, the first of its type, shows whether `__cuda_stream__` returns the same handle.
+/// Some libraries keep the handle in a C-level attribute. `object`, the first of its type, shows whether
+/// `__cuda_stream__` returns the same handle.
 fn asking(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>, module: &str) -> PyResult<Asking> {
     let py = object.py();
     let method = kind.getattr_opt(intern!(py, "__cuda_stream__"))?;
@@ -260,8 +245,7 @@ fn asking(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>, module: &str) -> 
     Ok(Asking::Method)
 }
 
-/// Finds where objects of a type tell whether they own their streams. Looking up a missing attribute raises an
-/// exception, which is slow, so the bridge looks once for each type.
+/// Looking up a missing attribute raises an exception, which is slow, so the bridge looks once for each type.
 fn place(kind: &Bound<'_, PyType>) -> PyResult<Hint> {
     let py = kind.py();
     if let Some(id) = ObjectQuestion::attribute(kind, intern!(py, "stream_id"))? {

@@ -1,13 +1,12 @@
 //! Stream objects that this thread has named to a producer by handle: `__dlpack__` takes no objects.
 //!
-//! A producer's `__dlpack__` may call the bridge again: its class may wrap one of the bridge's views. Then the handle
-//! that the producer passes on belongs to a stream object that the outer call holds, and the view can keep that object.
+//! The producer's `__dlpack__` may call the bridge with that handle, as its class may wrap a view. The inner view can
+//! then keep the stream object that the outer call holds.
 
 use pyo3::prelude::*;
 
 use crate::py::this_thread::DOING;
 
-/// Removes the handle from this thread's list when dropped.
 struct OnDrop(u64);
 
 impl Drop for OnDrop {

@@ -1,9 +1,8 @@
 //! Handles of streams that their libraries never destroy: PyTorch's pools, and the streams on which JAX asks for arrays
 //! to be ready.
 //!
-//! Both libraries hand out their streams in turn, so asking until the first one comes again lists them all. By then one
-//! stream too many was asked for, so the asking goes on to the end of a second round: the library's turn is then where
-//! it was. A library that has not initialised its GPU side yet is not asked: asking would initialise it.
+//! Both libraries hand out their streams in turn. The bridge asks for two full rounds, so that the library's turn is
+//! where it was. A library that has not initialised its GPU side yet is not asked: asking would initialise it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,17 +16,14 @@ use crate::py::this_thread::DOING;
 
 /// A library's streams on a device, in order of their handles.
 struct Listed {
-    /// The index of the library's pool.
     pool: usize,
     ordinal: i32,
     handles: Vec<u64>,
 }
 
-/// The pools that libraries listed.
 struct Pools {
     listed: Mutex<Vec<Listed>>,
-    /// Whether one of the listed pools is [`StreamPool::is_apart`]: its library computes on other
-    /// streams.
+    /// Whether the library of a listed pool computes on streams outside the pool ([`StreamPool::is_apart`]).
     has_apart: AtomicBool,
 }
 
@@ -36,7 +32,7 @@ static POOLS: Pools = Pools { listed: Mutex::new(Vec::new()), has_apart: AtomicB
 /// More streams than any library hands out in turn.
 const MOST: usize = 256;
 
-/// Whether the stream is in a library's pool. On a simulated GPU no stream is.
+/// On a simulated GPU no stream is in a pool.
 #[inline]
 pub(super) fn has(py: Python<'_>, driver: &Handle, handle: u64, ordinal: i32) -> PyResult<bool> {
     if !matches!(driver, Handle::Cuda) {
@@ -76,13 +72,11 @@ fn is_listed(py: Python<'_>, handle: u64, ordinal: i32) -> PyResult<bool> {
     Ok(false)
 }
 
-/// Whether a pool that was listed so far is [`StreamPool::is_apart`]: its library computes on a stream outside it.
 pub(super) fn has_apart() -> bool {
     POOLS.has_apart.load(Ordering::Relaxed)
 }
 
-/// The pool of the stream `handle`, if its library computes on streams outside the pool. Call [`has`] for this stream
-/// first.
+/// The stream's pool, if its library computes on streams outside the pool. Call [`has`] for the stream first.
 pub(super) fn apart(handle: u64, ordinal: i32) -> Option<&'static dyn StreamPool> {
     let all = library::pools().iter().copied().enumerate();
     let of = |(at, pool): &(usize, &'static dyn StreamPool)| {
@@ -109,8 +103,7 @@ pub(crate) fn round(next: impl Fn() -> PyResult<u64>) -> PyResult<Vec<u64>> {
         }
         all.push(one);
     }
-    // The rest of a second round leaves the library's turn where it was, and finds streams that another thread was
-    // given in the meantime.
+    // The second round may find streams that another thread was given in the meantime.
     for _ in 1..all.len() {
         let one = next()?;
         if !all.contains(&one) {

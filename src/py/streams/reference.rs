@@ -1,14 +1,10 @@
 //! Streams that the bridge may use after the call that named them, each with what keeps it alive.
 //!
-//! - An object that owns its stream keeps it. Objects around another owner's handle (`ExternalStream` of PyTorch
+//! - A stream object that owns its stream keeps it. Objects around another owner's handle (`ExternalStream` of PyTorch
 //!   and CuPy, Numba's `external_stream`) keep nothing. An object of cuda.core's `from_handle` does not say whose
-//!   stream it has (cuda.core 1.2.0), so it counts as the owner. If an object can be closed while it is held, as
-//!   cuda.core's can, the bridge asks it at each use.
-//! - PyTorch never destroys the streams of its pools ([`super::pools`]); JAX never destroys the streams it names.
-//! - CuPy's current stream is an object that keeps its stream. CuPy's arrays do not: their dict names the stream that
-//!   is current when it is read. The specification forbids that ("Lifetime management", "Streams").
-//! - Any other exporter of a CAI dict keeps the stream that its dict names, as the specification requires. If the dict
-//!   may name another stream later, the bridge asks the exporter again, even if the first stream has another keeper.
+//!   stream it has (cuda.core 1.2.0), so it counts as the owner.
+//! - The exporter of a CAI dict keeps the stream that its dict names, as the specification requires ("Lifetime
+//!   management", "Streams"). CuPy's arrays do not: their dict names the stream that is current when it is read.
 //! - The legacy default stream stands in for any blocking stream. An event there follows all earlier work on every
 //!   blocking stream of the context, even on destroyed streams (H200, driver 580, 2026-11).
 #![allow(unsafe_code)]
@@ -29,14 +25,12 @@ use crate::error::Result;
 use crate::lease::Failure;
 use crate::stream::{Alive, Ready, Stream};
 
-/// A stream, the GPU and context that it belongs to, and what keeps it alive.
 #[derive(Debug)]
 pub(crate) struct StreamRef {
-    /// Made by [`StreamName::of`] if an object that can be closed keeps the stream, alone or beside an exporter. Else
-    /// the name has no number.
+    /// The name has the driver's number only if a keeper is an object that can be closed.
     name: StreamName,
     place: Place,
-    /// The number of the stream's context (`cuCtxGetId`). 0 for a default stream, and where the driver does not number
+    /// The number (`cuCtxGetId`) of the stream's context; 0 for a default stream, and where the driver does not number
     /// contexts. A stream is destroyed with its context, whatever keeps the stream.
     life: u64,
     keeper: Keeper,
@@ -44,33 +38,25 @@ pub(crate) struct StreamRef {
 
 const LEGACY: StreamName = StreamName::unnumbered(Stream::Legacy);
 
-/// The exporter of a dict that names a stream.
 #[derive(Debug)]
 pub(crate) struct DictExporter<'a, 'py> {
     pub(crate) exporter: &'a Bound<'py, PyAny>,
-    /// The address in the exporter's dict.
     pub(crate) ptr: u64,
-    /// Whether the exporter's dict may name another stream later.
     pub(crate) moves: bool,
-    /// A reference to the stream by another keeper, if there is one.
     pub(crate) besides: Option<StreamRef>,
-    /// Whether a dict without a stream means that nothing is pending.
     pub(crate) none_is_nothing: bool,
 }
 
 impl StreamRef {
-    /// The legacy default stream of `place`.
     pub(crate) const fn legacy(place: Place) -> Self {
         Self { name: LEGACY, place, life: 0, keeper: Keeper::Always }
     }
 
-    /// The legacy default stream of `place`. It stands in for a blocking stream that nothing keeps.
     pub(super) const fn standing_in(place: Place) -> Self {
         Self { name: LEGACY, place, life: 0, keeper: Keeper::StandIn }
     }
 
-    /// A reference to `alive` if it is a default stream, which is never destroyed. `None` for any other stream and for
-    /// a stand-in.
+    /// `None` for a stream with a handle, and for a stand-in.
     #[inline]
     pub(crate) fn of_default(alive: Alive<'_>) -> Option<Self> {
         if alive.stands_in() || matches!(alive.stream(), Stream::Handle(_)) {
@@ -89,7 +75,6 @@ impl StreamRef {
         Ok(Self { name, place, life: life(driver, stream, place)?, keeper })
     }
 
-    /// A reference to a stream that Rust code holds.
     pub(crate) fn held(driver: &Handle, held: RustStream) -> Result<Self> {
         let (stream, place) = (held.stream(), held.alive().place());
         let life = life(driver, stream, place)?;
@@ -97,7 +82,6 @@ impl StreamRef {
         Ok(Self { name, place, life, keeper: Keeper::Rust(Box::new(held)) })
     }
 
-    /// A reference to `alive`, the stream that an exporter's dict names.
     pub(crate) fn exported(
         driver: &Handle,
         alive: Alive<'_>,
@@ -123,32 +107,27 @@ impl StreamRef {
         self.name.stream()
     }
 
-    /// The name of [`Self::stream`]. If an object that can be closed keeps the stream, the name usually has the
-    /// driver's number, and so identifies the stream even after it is closed.
     pub(crate) const fn name(&self) -> StreamName {
         self.name
     }
 
-    /// The GPU and context that the stream belongs to.
     pub(crate) const fn place(&self) -> Place {
         self.place
     }
 
-    /// Whether this is the legacy default stream and stands in for a blocking stream that nothing keeps.
     pub(crate) const fn stands_in(&self) -> bool {
         matches!(self.keeper, Keeper::StandIn)
     }
 
-    /// Whether this is the default stream `stream` of `place`. False for a stand-in, and for a stream that an exporter
-    /// named or that Rust code holds.
+    /// False for a stand-in, and for a stream that an exporter named or that Rust code holds.
     #[inline]
     pub(crate) fn is_default(&self, stream: Stream, place: Place) -> bool {
         let is_it = !matches!(stream, Stream::Handle(_)) && self.stream() == stream;
         is_it && matches!(self.keeper, Keeper::Always) && self.place == place
     }
 
-    /// Whether a keeper of the stream, alone or beside another, is an object that can be closed, or an exporter whose
-    /// dict may name another stream later.
+    /// Whether a keeper of the stream is an object that can be closed, or an exporter whose dict may name another
+    /// stream later.
     pub(crate) fn may_change(&self) -> bool {
         let closes = |keeper: &Keeper| matches!(keeper, Keeper::Object(_));
         match &self.keeper {
@@ -159,16 +138,13 @@ impl StreamRef {
         }
     }
 
-    /// Whether the stream's keeper is an exporter whose dict may name another stream later.
     pub(crate) fn may_move(&self) -> bool {
         matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.0.moves)
     }
 
-    /// Whether the stream's keeper still names the stream: the exporter's dict if there is an exporter, else a stream
-    /// object that can be closed. True for other keepers. A stream object that cannot be asked counts as closed; an
-    /// exporter that cannot be asked counts as unchanged. If the exporter is not the only keeper, the answer is whether
-    /// [`Self::also`] finds no stream. If the stream object names the stream and the stream's context is destroyed, the
-    /// answer is yes, since all work of the stream has ended.
+    /// Whether the stream's keeper still names the stream. A stream object that cannot be asked counts as closed; an
+    /// exporter that cannot be asked counts as unchanged. If a stream object names the stream but the stream's context
+    /// is destroyed, the answer is yes, since all work of the stream has ended.
     pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
         match &self.keeper {
             Keeper::Exporter(exporter) if exporter.1.is_some() => {
@@ -198,15 +174,14 @@ impl StreamRef {
         self.name == other.name && (anywhere || self.place == other.place)
     }
 
-    /// Whether `other` names the same stream. If the legacy default stream stands in for both, they may be two streams,
-    /// so the answer is no.
+    /// If the legacy default stream stands in for both, they may be two streams, so the answer is no.
     pub(crate) fn is(&self, other: Alive<'_>) -> bool {
         let both_stand_in = other.stands_in() && self.stands_in();
         other.is_at(self.stream(), self.place) && !both_stand_in
     }
 
-    /// The proof that the stream is alive, as [`Self::now`] finds; `None` if that is not [`Ready::On`] a stream. The
-    /// proof may be for another stream: the stream that the exporter's dict names now.
+    /// Like [`Self::now`], but `None` if the answer is not [`Ready::On`]. The result may be another stream: the stream
+    /// that the exporter's dict names now.
     #[inline(always)]
     pub(crate) fn confirm(
         &self,
@@ -219,9 +194,8 @@ impl StreamRef {
         })
     }
 
-    /// The stream that the exporter's dict names now, if it is another stream than the first and its context is not
-    /// destroyed. For [`Ready::Unsaid`] this is the legacy default stream. `None` if the exporter is the only keeper:
-    /// then [`Self::confirm`] returns the new stream.
+    /// The stream that the exporter's dict names now, if this is another stream than the first and its context is not
+    /// destroyed. `None` if the exporter is the only keeper: then [`Self::confirm`] returns the new stream.
     pub(crate) fn also(
         &self,
         py: Python<'_>,
@@ -232,8 +206,8 @@ impl StreamRef {
             _ => return Ok(None),
         };
         let now = exporter.ask(py, self.stream())?.and_then(Ready::stream);
-        // Compare the handles that this thread gives the driver. For another thread's per-thread stream that is the
-        // legacy default stream's handle, so the legacy default stream then counts as no other stream.
+        // Compare the handles that this thread gives the driver: for another thread's per-thread stream that is the
+        // legacy default stream's handle.
         let before = alive_by(exporter, self.stream(), self.place).native();
         let other = now
             .map(|stream| alive_by(exporter, stream, self.place))
@@ -242,10 +216,9 @@ impl StreamRef {
         Ok(other.filter(|_| lives))
     }
 
-    /// What the stream is now: [`Ready::On`] this stream if a keeper other than an exporter shows that it is alive, or
-    /// if this is a stand-in. Else what the exporter's dict says now, which may be another stream or none. `None` if
-    /// there is no exporter or it cannot tell, if the stream object now has another stream with the same handle, or if
-    /// the stream's context is destroyed.
+    /// [`Ready::On`] this stream if it is a stand-in, or if a keeper other than an exporter shows that it is alive.
+    /// Else what the exporter's dict says now, which may be another stream or none. `None` if nothing tells, or if the
+    /// stream's context is destroyed.
     #[inline(always)]
     pub(crate) fn now(
         &self,
@@ -304,15 +277,14 @@ impl StreamRef {
         Ok(if differs { None } else { Some(Ready::On(alive)) })
     }
 
-    /// Whether the stream's context still exists. Where the driver numbers contexts, a later one at the same address
-    /// does not count. False if the driver returns an error. Always true of a default stream, which every context has.
+    /// False if the driver returns an error. True for a default stream, which every context has.
     pub(crate) fn is_of_this_life(&self, driver: &Handle) -> bool {
         life(driver, self.stream(), self.place).is_ok_and(|life| life == self.life)
     }
 
-    /// For a stream for which [`Self::confirm`] returned `None`: whether its only keeper, an exporter or an object that
-    /// can be closed, was asked and did not confirm the stream, while the stream's context is not destroyed. Such a
-    /// stream may be destroyed, or still have work pending. False for a default stream.
+    /// [`Self::confirm`] must have returned `None`. Whether the stream's only keeper, an exporter or an object that can
+    /// be closed, was asked, and the stream's context is not destroyed. The stream may then be destroyed, or still have
+    /// work pending.
     pub(crate) fn is_dropped(&self, py: Python<'_>, driver: &Handle) -> bool {
         let asked = match &self.keeper {
             Keeper::Exporter(exporter) => exporter.1.is_none(),
@@ -322,8 +294,7 @@ impl StreamRef {
         is_asked && matches!(self.stream(), Stream::Handle(_)) && self.is_of_this_life(driver)
     }
 
-    /// Whether the exporter that keeps the stream, or without an exporter the stream object, is garbage that the
-    /// collector is clearing.
+    /// Whether the stream's exporter or stream object is garbage that the collector is clearing.
     pub(crate) fn is_of_garbage(&self, py: Python<'_>) -> bool {
         match &self.keeper {
             Keeper::Owner(voucher) | Keeper::Object(voucher) => voucher.object(py).is_none(),
@@ -332,19 +303,16 @@ impl StreamRef {
         }
     }
 
-    /// Clones the references, for another holder of the memory.
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
         Self { keeper: self.keeper.clone_ref(py), ..*self }
     }
 
-    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.keeper.visit(visit)
     }
 }
 
-/// The stream `stream` at `place`, which the dict of `exporter` names. The caller uses a stream with a handle only if
-/// the stream's context is not destroyed.
+/// The caller uses a stream with a handle only if the stream's context is not destroyed.
 pub(super) const fn alive_by(_exporter: &Exporter, stream: Stream, place: Place) -> Alive<'_> {
     // SAFETY: the result borrows the exporter, and the exporter keeps alive the stream that its dict names (CUDA Array
     // Interface, "Lifetime management", "Streams").

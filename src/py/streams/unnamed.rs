@@ -12,13 +12,12 @@ use crate::driver::Handle;
 use crate::lease::Failure;
 use crate::stream::{Alive, Ready, Stream};
 
-/// An exporter whose dict named no stream at import and may name one later. The place is the producer's.
+/// The exporter, and the producer's place.
 #[derive(Debug)]
 pub(crate) struct Unnamed(Box<(Exporter, Place)>);
 
 impl Unnamed {
-    /// Keeps `exporter`, to ask it again. `ptr` is the memory's address. `is_idle` tells that a dict without a stream
-    /// means that nothing is pending.
+    /// `is_idle` tells that a dict without a stream means that nothing is pending.
     pub(crate) fn new(
         driver: &Handle,
         place: Place,
@@ -31,8 +30,8 @@ impl Unnamed {
         Ok(Self(Box::new((exporter, place))))
     }
 
-    /// The stream that the exporter's dict names now. `None` if it names none, if it describes other memory now, if the
-    /// exporter cannot be asked, or if the context is destroyed.
+    /// The stream that the exporter's dict names now. `None` also if the exporter cannot be asked, or if the context is
+    /// destroyed.
     pub(crate) fn now(
         &self,
         py: Python<'_>,
@@ -57,17 +56,14 @@ impl Unnamed {
         StreamRef::exported(driver, alive, by).map(Some)
     }
 
-    /// Whether the exporter is garbage that the collector is clearing.
     pub(crate) fn is_of_garbage(&self, py: Python<'_>) -> bool {
         self.0.0.is_of_garbage(py)
     }
 
-    /// Clones the references, for another holder of the memory.
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
         Self(Box::new((self.0.0.clone_ref(py), self.0.1)))
     }
 
-    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.0.0.visit(visit)
     }

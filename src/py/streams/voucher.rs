@@ -11,20 +11,16 @@ use crate::py::interpreter::answered;
 use crate::py::native;
 use crate::py::this_thread::Once;
 
-/// A held object that keeps a stream alive, or knows whether it is alive.
-///
-/// The garbage collector may clear a cycle with the object and its holder in any order. The stream may be destroyed
-/// while the object still exists: by `__del__`, by `weakref.finalize`, or with an attribute of the object. The
-/// collector clears weak references to all garbage first, so a cleared weak reference shows that the object is garbage.
-/// So does a `__del__` that has run, since CPython runs it only once for each object. If an object has a weak reference
-/// and its `__del__` had run before it came here, as with objects of a pool, only the weak reference shows whether it
-/// is garbage.
+/// The garbage collector may clear a cycle with the object and its holder in any order, and the stream may be destroyed
+/// while the object still exists. The collector clears weak references to all garbage first, so a cleared weak
+/// reference shows that the object is garbage. So does a `__del__` that has run, since CPython runs it only once for
+/// each object.
 #[derive(Debug)]
 pub(super) struct Voucher {
     object: Py<PyAny>,
     weak: Option<Py<PyWeakrefReference>>,
-    /// Whether the object has a weak reference and its `__del__` had run before it came here. Then only the weak
-    /// reference shows whether the object is garbage.
+    /// Whether the object's `__del__` had run before the object came here, as with objects of a pool, and the object
+    /// has a weak reference. Then only the weak reference shows whether the object is garbage.
     came_back: bool,
 }
 
@@ -47,8 +43,7 @@ impl Voucher {
         (!found && !finalized).then_some(object)
     }
 
-    /// What `ask` returns for the object. `None` also if the object is garbage, if `ask` raises an ordinary exception,
-    /// or inside [`unasked`].
+    /// `None` also if the object is garbage, if `ask` raises an ordinary exception, or inside [`unasked`].
     pub(super) fn ask<R>(
         &self,
         py: Python<'_>,
@@ -63,13 +58,11 @@ impl Voucher {
         Self { object: self.object.clone_ref(py), weak, came_back: self.came_back }
     }
 
-    /// Visits the held object, for the garbage collector (`tp_traverse`).
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.object)
     }
 }
 
-/// Whether this thread must not ask held objects, or libraries' Python functions, for a stream now.
 pub(super) fn is_unasked() -> bool {
     Once::Unasked.is_on()
 }

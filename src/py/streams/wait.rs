@@ -11,24 +11,21 @@ use crate::py::interpreter::detach;
 use crate::py::observe::CallSpan;
 use crate::stream::Alive;
 
-/// Why the host has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitReason {
-    /// The array's dict names no stream.
     SilentDict,
-    /// The stream that the array is ready on may be destroyed, or at the end the producer's or an upstream stream.
+    /// The stream that the array is ready on may be destroyed; at the end, the producer's stream or an upstream stream
+    /// may be.
     StreamGone,
     /// The garbage collector is about to end the memory's owner, and the owner's stream is unknown.
     OwnerCollected,
     /// At the end, nothing keeps the consumer's stream alive; or the stream on which a copy's memory is freed is not
     /// known to be alive.
     ConsumerUnknown,
-    /// The consumer may read the memory on the CPU.
     HostReader,
 }
 
 impl WaitReason {
-    /// The text for the log.
     const fn as_str(self) -> &'static str {
         match self {
             Self::SilentDict => "the dict names no stream; the host waited for the context",

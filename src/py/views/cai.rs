@@ -49,7 +49,6 @@ impl CaiView {
     }
 }
 
-/// Makes the array of `view` ready for a reader of the dict, by [`reader::ready`], and returns the dict.
 pub(super) fn dict<'py>(
     py: Python<'py>,
     view: &BaseView,

@@ -1,11 +1,8 @@
 //! `DLPackView.__dlpack__` with a copy.
 //!
-//! [`queues`] chooses the stream on which a copy on a GPU is made: the consumer's, if that is on the GPU. The copy's
-//! stream first waits until the array is ready. The copy's memory is allocated on the copy's stream, and freed there if
-//! something keeps that stream ([`copy_held`]). A copy in host memory is made on the stream that the array is ready on,
-//! and the host waits: a consumer on the CPU has no stream (Python array API 2025.12, ``array.__dlpack__``).
-//! [`super::export_request`] decides between a GPU and the host. A copy is refused while one of its streams is being
-//! captured.
+//! A copy on a GPU is made on the stream that [`queues`] chooses. A copy in host memory is made on the stream that the
+//! array is ready on, and the host waits: a consumer on the CPU has no stream (Python array API 2025.12,
+//! ``array.__dlpack__``).
 
 use std::sync::Arc;
 
@@ -33,22 +30,20 @@ use crate::py::source::{check_argument, ready_streams};
 use crate::py::streams::{KnownStream, StreamArgument, StreamRef};
 use crate::stream::{Alive, Stream};
 
-/// The error for a copy while one of its streams is being captured.
 pub(crate) const CAPTURED: Uncaptured = Uncaptured {
     kind: Kind::CaptureCopy,
     got: "a copy whose stream, or whose source's stream, is being captured",
 };
 
-/// Makes `to` wait for `from`. The caller has released the interpreter's lock.
+/// The caller has released the interpreter's lock.
 fn connect(door: Purpose, driver: &Handle, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
     order::connect(door, driver, from, to, |call| call())
 }
 
 /// Chooses the stream on which a copy for the GPU at `at` is made, and the stream that must wait for the copy. If the
-/// consumer's stream `asked` is on that GPU, the copy is made on `asked`. Otherwise the copy is made on the GPU's
-/// legacy default stream, and `asked` waits. If the consumer declined the order (-1), the copy is made on `producers`,
-/// the stream that the array is ready on, if that is on the GPU; otherwise on the GPU's legacy default stream. Then no
-/// stream waits.
+/// consumer's stream `asked` is on that GPU, the copy is made on `asked`. Otherwise it is made on the GPU's legacy
+/// default stream, and `asked` waits. If the consumer declined the order (-1), `asked` is `None`: the copy is made on
+/// `producers`, the stream that the array is ready on, if that is on the GPU, and no stream waits.
 fn queues<'a>(
     view: &BaseView,
     at: Place,
@@ -91,7 +86,7 @@ fn context_holder(
     Ok(Some(Box::new(MemoryGuard::new(view.share(py)?))))
 }
 
-/// A capsule with a copy in the memory of the GPU `ordinal`, usable on the stream that `asked` names.
+/// The copy is usable on the stream that `asked` names.
 pub(super) fn to_gpu<'py>(
     py: Python<'py>,
     view: &BaseView,
@@ -150,8 +145,7 @@ pub(super) fn to_gpu<'py>(
     capsule_of_copy(py, &array, asked.versioned, copied)
 }
 
-/// A capsule with the copy `array` that `copied` holds. The bridge recognises the copy when a caller passes it in
-/// again.
+/// Registers the copy: the bridge recognises it when a caller passes it in again.
 pub(crate) fn capsule_of_copy<'py>(
     py: Python<'py>,
     array: &Descriptor,
@@ -165,8 +159,7 @@ pub(crate) fn capsule_of_copy<'py>(
 }
 
 /// Holds the array while a copy reads it on the stream `on`. Dropping the result makes the producer's stream wait for
-/// `on`; [`MemoryGuard::settled`] ends the result without a wait. `kept` says what keeps `on` alive; if it is `None`,
-/// that is looked up.
+/// `on`; [`MemoryGuard::settled`] ends the result without a wait.
 fn reading(
     py: Python<'_>,
     view: &BaseView,
@@ -178,8 +171,8 @@ fn reading(
     Ok(MemoryGuard::new(held))
 }
 
-/// Unwraps the result of a copy from `source`. If the copy failed, `source` ends here: if parts of the copy may be
-/// `queued`, the producer's stream waits for them, else no stream waits.
+/// If the copy failed, ends `source`. If parts of the copy may be `queued`, the producer's stream waits for them, else
+/// no stream waits.
 fn read<T>(
     py: Python<'_>,
     source: MemoryGuard,
@@ -226,7 +219,7 @@ pub(crate) fn copy_held(
     Ok(copied)
 }
 
-/// Records, in the holder `held` of a copy, the consumer that passed `argument`. No stream waits here.
+/// Records the consumer of a copy. Makes no stream wait.
 pub(crate) fn copy_is_for(
     py: Python<'_>,
     held: &mut HeldMemory,
@@ -243,8 +236,8 @@ pub(crate) fn copy_is_for(
     Ok(())
 }
 
-/// Copies the array to host memory, and returns the copy's address and memory; 0 and `None` for an array without
-/// elements. `copy` makes the copy on the given stream and returns once it is done, like [`buffer::on_host`].
+/// `copy` makes the copy on the given stream and returns once it is done. Returns the copy's address and memory; 0 and
+/// `None` for an array without elements.
 fn copied_to_host(
     py: Python<'_>,
     view: &BaseView,
@@ -269,7 +262,7 @@ fn copied_to_host(
     Ok((address, memory))
 }
 
-/// A capsule with a copy in host memory. The copy is done when this returns.
+/// The copy is done when this returns.
 pub(super) fn to_host<'py>(
     py: Python<'py>,
     view: &BaseView,
@@ -297,7 +290,6 @@ pub(crate) fn _to_numpy<'py>(view: &Bound<'py, BaseView>) -> Answer<'py> {
     })
 }
 
-/// A capsule with a copy, versioned or not.
 fn capsule_of<'py, C: OpaqueContext>(
     py: Python<'py>,
     array: &Descriptor,

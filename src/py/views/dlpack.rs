@@ -109,7 +109,6 @@ impl DLPackView {
     }
 }
 
-/// The arguments of `__dlpack__`, as the consumer passed them.
 #[derive(Clone, Copy)]
 pub(super) struct DlpackArguments<'a, 'py> {
     pub(super) stream: Option<&'a Bound<'py, PyAny>>,
@@ -118,7 +117,6 @@ pub(super) struct DlpackArguments<'a, 'py> {
     pub(super) copy: Option<&'a Bound<'py, PyAny>>,
 }
 
-/// Makes the capsule that `__dlpack__` returns, and reports a refusal.
 #[inline]
 pub(super) fn capsule<'py>(
     py: Python<'py>,
@@ -129,7 +127,6 @@ pub(super) fn capsule<'py>(
     capsule_for(py, view, asked, span).map_err(|error| span.refused(DOOR, error))
 }
 
-/// Makes the capsule that the arguments ask for.
 #[inline]
 fn capsule_for<'py>(
     py: Python<'py>,
@@ -189,11 +186,10 @@ fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
     }
 }
 
-/// The exchange API's name in the log.
 const EXCHANGE: &str = "exchange API";
 
-/// Exports through the exchange API, where the consumer names no stream. Makes the array ready on the legacy default
-/// stream, which [`Exchange::work_stream`] returns.
+/// The exchange API's consumer names no stream. Makes the array ready on the legacy default stream, which
+/// [`Exchange::work_stream`] returns.
 fn export(py: Python<'_>, view: &BaseView) -> PyResult<Managed<DLManagedTensorVersioned>> {
     let mut guard = MemoryGuard::new(view.share_for_hand_over(py)?);
     if let Some(held) = guard.memory_mut() {
@@ -211,8 +207,8 @@ fn borrow<'a>(py: Python<'_>, view: &'a BaseView) -> PyResult<&'a Descriptor> {
         return Err(Error::new(Kind::ReadOnlyBorrowed, "read-only memory").into());
     }
     encode::check_padding(&view.array, "borrows it")?;
-    // Keep the memory alive while the wait is made, which may run other code. The code below checks again that the view
-    // is not released. This holder gets no consumer, so no stream waits when it ends.
+    // The wait may run other code, so hold the memory meanwhile. This holder gets no consumer, so no stream waits when
+    // it ends. The code below checks again that the view is not released.
     let guard = MemoryGuard::new(view.share_for_hand_over(py)?);
     if let Some(held) = guard.memory() {
         order_for(EXCHANGE, py, held, Alive::legacy(view.at()))?;

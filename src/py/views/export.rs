@@ -1,7 +1,5 @@
-//! `DLPackView.__dlpack__` with the array's own memory.
-//!
-//! Every GPU can access managed and pinned memory, so a consumer on any GPU gets it without a copy. GPUs that the
-//! machine does not have are refused. [`super::copy`] makes copies.
+//! `DLPackView.__dlpack__` with the array's own memory. Every GPU can access managed and pinned memory, so a consumer
+//! on any GPU gets such memory without a copy.
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
@@ -20,28 +18,23 @@ use crate::py::observe::EndedBy;
 use crate::py::source::{consumers_place, ready_streams};
 use crate::py::streams::{StreamArgument, WaitReason, places_of, wait_for_all};
 
-/// The method's name in the log.
 pub(super) const DOOR: &str = "__dlpack__";
 
-/// The error for a reader on the CPU during a capture: captured work does not run, however long the host waits.
+/// Captured work does not run, however long the host waits.
 const CAPTURED: Uncaptured = Uncaptured {
     kind: Kind::CaptureHostReader,
     got: "memory that the CPU reaches too, whose producer's stream is being captured, for a consumer without a stream",
 };
 
-/// How to make a capsule, once an [`super::export_request::ExportRequest`] says what memory it gets.
 #[derive(Debug)]
 pub(super) struct CapsuleRequest<'a, 'py> {
-    /// The consumer's stream.
     pub(super) argument: &'a StreamArgument<'a, 'py>,
-    /// Whether the consumer takes a versioned capsule.
     pub(super) versioned: bool,
     /// Whether a capsule of the array's own memory names the CPU as its device. Copies do not use this.
     pub(super) on_host: bool,
 }
 
-/// The place of the GPU `ordinal`: the array's own place if this is the array's GPU. Fails for a GPU that the machine
-/// does not have.
+/// The view's own place, if `ordinal` is its GPU. Fails for a GPU that the machine does not have.
 pub(super) fn place(view: &BaseView, ordinal: i32) -> Result<Place> {
     if ordinal == view.place.ordinal {
         return Ok(view.place);
@@ -56,8 +49,7 @@ pub(super) fn place(view: &BaseView, ordinal: i32) -> Result<Place> {
     }
 }
 
-/// Makes the host wait until the array is ready, for a consumer that may read it on the CPU. NumPy reads pinned and
-/// managed memory there.
+/// Makes the host wait until the array is ready, for a consumer that may read it on the CPU.
 pub(super) fn wait_for_host(py: Python<'_>, view: &BaseView) -> PyResult<()> {
     let held = view.share_for_hand_over(py)?;
     let ready = ready_streams(py, DOOR, &held)?;
@@ -72,8 +64,7 @@ pub(super) fn wait_for_host(py: Python<'_>, view: &BaseView) -> PyResult<()> {
     Ok(())
 }
 
-/// Exports the view's own memory, without a copy, and orders it for the consumer. `array` describes it: the view's
-/// array, perhaps under another device.
+/// Exports the view's own memory, without a copy. `array` is the view's array, perhaps under another device.
 #[inline]
 pub(super) fn share<'py>(
     py: Python<'py>,

@@ -1,13 +1,10 @@
-//! Decides what `DLPackView.__dlpack__` gives its consumer, by `dl_device` and `copy`. Calls no driver.
+//! Decides what `DLPackView.__dlpack__` gives its consumer, by `dl_device` and `copy` (Python array API 2025.12,
+//! ``array.__dlpack__``). Calls no driver.
 //!
-//! Every GPU and the CPU can access managed and pinned memory. A consumer on a GPU gets it without a copy, unless it
-//! asks for one; a consumer that asks for the CPU gets a copy, unless `copy=False`. With `copy=True` and no other
-//! device in `dl_device`, the copy is on the memory's GPU if the consumer passes `stream`, else on the host: a reader
-//! on the CPU passes none.
-//!
-//! With `copy=True` and no other device in `dl_device`, a copy of device memory is on the same GPU. Refused: devices
-//! other than GPUs, the host and the array's own, and `copy=False` if only a copy would do (Python array API 2025.12,
-//! ``array.__dlpack__``).
+//! Every GPU and the CPU can access managed and pinned memory. A consumer on a GPU gets such memory without a copy,
+//! unless it asks for a copy. A consumer that asks for the CPU gets a copy, unless `copy=False`. With `copy=True` and
+//! no other device in `dl_device`, the copy is on the memory's GPU if the consumer passes `stream`, else on the host: a
+//! reader on the CPU passes none.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -18,29 +15,23 @@ use crate::error::{Error, Kind};
 use crate::py::streams::argument;
 use crate::py::text::shown;
 
-/// What the consumer gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExportRequest {
-    /// The array as it is.
     Own,
     /// The same memory, described as memory of another GPU, which can access it too.
     Shared(Device),
-    /// The same memory, described as host memory.
     OnHost,
     Copy(CopyTarget),
 }
 
-/// Where a copy is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CopyTarget {
-    /// In the memory of the GPU with this ordinal.
     Gpu(i32),
-    /// In host memory.
     Host,
 }
 
-/// Decides how to serve a consumer's request for an array on the device `own`, in memory of the GPU `ordinal`. `names`
-/// says whether the consumer passes `stream`, be it -1.
+/// `own` is the array's device, and `ordinal` the GPU of its memory. `names` says whether the consumer passes `stream`,
+/// be it -1.
 pub(super) fn export_request(
     own: Device,
     ordinal: i32,
@@ -77,8 +68,8 @@ pub(super) fn export_request(
     })
 }
 
-/// Reads `dl_device` as a pair of integers; `None` if `given` is no such pair. An item may be a member of an `Enum`,
-/// whose value is then used (Python array API 2025.12, ``dl_device``).
+/// `None` if `given` is no pair of integers. An item may be a member of an `Enum`, whose value is then used (Python
+/// array API 2025.12, ``dl_device``).
 fn pair_of(given: &Bound<'_, PyAny>) -> PyResult<Option<(i64, i64)>> {
     if let Some(pair) = argument::pair(given)? {
         return Ok(Some(pair));

@@ -47,10 +47,8 @@ pub(crate) struct BaseView {
     /// Whether the host has waited for the pending work. If so, the dict names no stream, unless a producer that had
     /// named none has named its first one since.
     waited: AtomicBool,
-    /// The producer's GPU and context.
     pub(crate) place: Place,
     pub(crate) driver: Handle,
-    /// How the array was imported, for the log.
     by: By,
     lease: Lease<MemoryGuard>,
     /// The CAI dict, kept once it was read twice, and the stream that it names; readers get copies of it. If DLPack
@@ -58,13 +56,12 @@ pub(crate) struct BaseView {
     dict: PyOnceLock<Box<(Option<u64>, Py<PyDict>)>>,
 }
 
-/// A field of each class of views. It makes the class's objects larger than those of the base class. Without it Python
-/// would let code turn a view of one class into another class, by assigning to the view's `__class__`.
+/// Makes the objects of each class of views larger than those of the base class. Otherwise Python would let code turn a
+/// view of one class into another class, by assigning to the view's `__class__`.
 #[derive(Debug, Default)]
 pub(crate) struct Room(#[expect(dead_code, reason = "it is its size that counts")] usize);
 
 impl BaseView {
-    /// A view of `source`.
     #[inline(always)]
     fn new(py: Python<'_>, mut source: Box<HeldMemory>) -> Self {
         let place = source.producer_side.place;
@@ -92,7 +89,6 @@ impl BaseView {
         self.dict.get(py).filter(|_| is_alone).map(|words| words.1.bind(py))
     }
 
-    /// A view of `source` as an object of the class `C`, which chooses the protocol.
     #[inline(never)]
     pub(crate) fn object<C>(py: Python<'_>, source: Box<HeldMemory>) -> PyResult<Bound<'_, C>>
     where
@@ -103,7 +99,7 @@ impl BaseView {
     }
 
     /// Returns another holder of the same array, for a new view. Its `ready` is the stream that this view's array is
-    /// ready on now; the caller changes it if it hands the array to a consumer. Fails if this view was released.
+    /// ready on now. Fails if this view was released.
     pub(crate) fn unwrap(&self, py: Python<'_>) -> PyResult<Box<HeldMemory>> {
         let mut source = self.with_memory(|held| held.share_with_consumer(py))??;
         source.array = self.array.clone();
@@ -111,8 +107,7 @@ impl BaseView {
         Ok(source)
     }
 
-    /// The stream that the array was ready on when the view was made. [`Self::share_for_hand_over`] finds the stream
-    /// that it is ready on now.
+    /// The stream that the array was ready on when the view was made.
     #[inline]
     pub(crate) const fn ready(&self) -> Ready {
         self.ready
@@ -130,22 +125,19 @@ impl BaseView {
         if held.ready == self.ready() { self.told() } else { held.ready }
     }
 
-    /// Returns another holder of the memory. Fails if the view was released.
     pub(crate) fn share(&self, py: Python<'_>) -> Result<Box<HeldMemory>> {
         self.with_memory(|held| held.share(py))?
     }
 
-    /// Returns another holder of the memory, for a hand-over. Its `ready` is the stream that the array is ready on now.
-    /// Fails if the view was released.
+    /// The `ready` of the returned holder is the stream that the array is ready on now. Fails if the view was released.
     pub(crate) fn share_for_hand_over(&self, py: Python<'_>) -> PyResult<Box<HeldMemory>> {
         let mut shared = self.share(py)?;
         shared.ready_by_now(py, self.ready())?;
         Ok(shared)
     }
 
-    /// Runs `look` on the memory that the view holds. Fails if the view was released or is being released, or if an
-    /// error left the tensor in its capsule. The memory is locked meanwhile, so `look` must not use this view's memory
-    /// in another way.
+    /// Fails if the view was released or is being released, or if an error left the tensor in its capsule. The memory
+    /// is locked while `look` runs, so `look` must not use this view's memory in another way.
     pub(crate) fn with_memory<R>(&self, look: impl FnOnce(&mut HeldMemory) -> R) -> Result<R> {
         let of_guard =
             |guard: &mut MemoryGuard| guard.memory_mut().filter(|held| !held.is_lost()).map(look);
@@ -158,23 +150,19 @@ impl BaseView {
         self.array.ptr() != 0 && held.read(py)
     }
 
-    /// Runs [`Self::reads`] on the view's memory. Returns false if the view was released.
     fn is_read(&self, py: Python<'_>) -> bool {
         self.with_memory(|held| self.reads(py, held)).unwrap_or(false)
     }
 
-    /// Where the view's consumers work: the producer's GPU and context, or another GPU if the view passes the memory on
-    /// as that GPU's.
+    /// Where the view's consumers work ([`consumers_place`]).
     pub(crate) fn at(&self) -> Place {
         consumers_place(&self.array, self.place)
     }
 
-    /// What the log says about this array as the argument of the call `door`.
     pub(crate) fn passed_in(&self, door: &'static str) -> PassedArray<'_> {
         self.passed(door, self.by.as_str(), self.ready().stream())
     }
 
-    /// What the log says when this array passes `door` by the protocol `by`, ready on `stream`.
     pub(crate) const fn passed(
         &self,
         door: &'static str,
@@ -190,18 +178,15 @@ impl BaseView {
         if dtype.is_packed() { dtype.check_shared() } else { Ok(()) }
     }
 
-    /// Fails if the view was released.
     pub(crate) fn check_leased(&self) -> Result<()> {
         self.with_memory(|_| ())
     }
 
-    /// DLPack's device pair.
     pub(crate) fn pair(&self) -> (u32, i32) {
         let device = self.array.device();
         (device.kind.code(), device.id)
     }
 
-    /// The element type as a `numpy.dtype`.
     pub(crate) fn numpys_dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArrayDescr>> {
         match self.words(py) {
             Some(words) => numpy::dtype_of_words(words),
@@ -209,7 +194,7 @@ impl BaseView {
         }
     }
 
-    /// The parts from which a library makes an array. Asking for them counts as a read.
+    /// Asking for the parts counts as a read.
     pub(crate) fn parts<'py>(&self, py: Python<'py>) -> PyResult<ArrayParts<'py>> {
         self.is_read(py);
         let (array, (_, device)) = (&self.array, self.pair());
@@ -226,7 +211,6 @@ impl BaseView {
         })
     }
 
-    /// The text that `repr` shows after the class's name.
     pub(crate) fn describe(&self, py: Python<'_>) -> String {
         let shape = self.array.cai_shape();
         let place = place_text(self.array.device());
@@ -269,7 +253,6 @@ fn released() -> Error {
     Error::new(Kind::Released, "a released view")
 }
 
-/// The typestr among `words`.
 fn typestr(words: &Bound<'_, PyDict>) -> Option<String> {
     words.get_item("typestr").ok().flatten().map(|typestr| typestr.to_string())
 }

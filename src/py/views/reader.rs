@@ -14,20 +14,15 @@ use crate::py::streams::current::{self, DictPolicy, Objects};
 use crate::py::streams::imported;
 use crate::stream::{Alive, Ready, Stream};
 
-/// The dict's name in the log.
 pub(super) const DICT: &str = "__cuda_array_interface__";
 
 /// Makes a view's array ready for a reader of its dict. Returns the stream that the array is ready on, and whether the
-/// dict was read before. If that stream was closed, the host waits here and no stream is returned. A producer whose
-/// dict may name another stream is asked again.
+/// dict was read before. If nothing keeps that stream alive any more, the host waits here and no stream is returned.
 ///
 /// The bridge assumes that a reader that named no stream works on its library's current stream. So the view records the
-/// libraries' current streams for the end, even if nothing is pending. It does not record the legacy default stream,
-/// which the end covers in any case.
-///
-/// If a library ignores the streams that dicts name, its current stream is made to wait here. For a library of
-/// [`imported::ignores_dicts`] the legacy default stream is made to wait. No wait is made that would draw the waiting
-/// stream into a graph capture.
+/// libraries' current streams for the end. If a library ignores the streams that dicts name, its current stream is made
+/// to wait here; for a library of [`imported::ignores_dicts`], the legacy default stream is. No wait is made that would
+/// draw the waiting stream into a graph capture.
 pub(super) fn ready(py: Python<'_>, view: &BaseView) -> PyResult<(Ready, bool)> {
     let mut ready = view.told();
     let asked = |held: &mut HeldMemory| {
@@ -68,9 +63,8 @@ pub(super) fn ready(py: Python<'_>, view: &BaseView) -> PyResult<(Ready, bool)> 
     Ok((ready, again))
 }
 
-/// The stream on which the array is ready now. `None` if nothing is pending, or if nothing keeps the stream alive any
-/// more: then the host waits here. If [`ready_streams`] returns two streams, the second one is made to wait for the
-/// first and is returned.
+/// The stream on which the array is ready now; `None` if nothing is pending, or if the host has waited here. If the
+/// array is ready on two streams, the second one is made to wait for the first and is returned.
 fn ready_now(py: Python<'_>, view: &BaseView) -> PyResult<Option<Stream>> {
     let mut held = view.share_for_hand_over(py)?;
     held.ready = view.told_by_now(&held);
@@ -80,8 +74,7 @@ fn ready_now(py: Python<'_>, view: &BaseView) -> PyResult<Option<Stream>> {
     Ok(Some(also.stream()))
 }
 
-/// Records that code has read the view's address. If the consumer named no stream, that code may work on any stream, so
-/// the libraries' current streams are recorded.
+/// If the consumer named no stream, records the libraries' current streams: the reading code may work on any stream.
 pub(super) fn read_address(py: Python<'_>, view: &BaseView) -> PyResult<()> {
     if view.is_read(py) {
         let objects = Objects::default();
@@ -92,7 +85,6 @@ pub(super) fn read_address(py: Python<'_>, view: &BaseView) -> PyResult<()> {
     Ok(())
 }
 
-/// Records a library's current stream for the end: the reader may work there.
 fn note<'py>(
     py: Python<'py>,
     view: &BaseView,
@@ -103,16 +95,16 @@ fn note<'py>(
         && view.with_memory(|held| held.has_to_note(reader))?
         && let Some(known) = KnownStream::of_library(py, &view.driver, reader, objects)?
     {
-        // If the stream was recorded already, it is dropped here, where the view is not locked: dropping it can run
-        // arbitrary code.
+        // If `known` was recorded already, drop it here, where the view is not locked: dropping it can run arbitrary
+        // code.
         drop(view.with_memory(|held| held.note(py, known))?);
     }
     Ok(())
 }
 
 /// Makes `reader` wait for each stream that the array is ready on, if `may` allows the wait. The first argument of
-/// `may` says whether `reader` is in or beside a graph capture, the second whether the array's stream is. The wait may
-/// be needless, since another library may be the actual reader; so it must not draw `reader` into the array's capture.
+/// `may` says whether `reader` is in or beside a graph capture, the second whether the array's stream is. Another
+/// library may be the actual reader, so the wait must not draw `reader` into the array's capture.
 fn wait_for_producer(
     py: Python<'_>,
     view: &BaseView,

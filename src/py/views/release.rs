@@ -1,10 +1,9 @@
 //! `release()`, and the end of a `with` block.
 //!
-//! Making streams wait may run arbitrary code: stream objects are asked for their streams, and the interpreter's lock
-//! is released. Meanwhile another thread, or this one, may release the view too. So each release itself makes the
-//! streams wait, while the view still has its holder, and then ends the view unless another release has done so. Once a
-//! release has returned without an error, every wait that the view's end needs has been made. Exceptions: with -1 the
-//! caller asks for no wait, and a release nested deeper than [`DEEPEST`] leaves the waits to the outer ones.
+//! Making streams wait may run arbitrary code, and another thread, or this one, may release the view meanwhile. So each
+//! release makes the streams wait itself, while the view still has its holder, and then ends the view unless another
+//! release has done so. When a release has returned without an error, every wait that the view's end needs has been
+//! made, unless the caller passed -1 or nested releases deeper than [`DEEPEST`].
 
 use pyo3::prelude::*;
 
@@ -18,22 +17,21 @@ use crate::py::streams::StreamArgument;
 use crate::py::this_thread::DOING;
 use crate::stream::Request;
 
-/// How deeply a thread may nest releases of one view. A deeper release does nothing: the outer releases make the
-/// streams wait.
+/// How deeply a thread may nest releases of one view. A deeper release does nothing.
 const DEEPEST: usize = 2;
 
 fn address(view: &BaseView) -> usize {
     std::ptr::from_ref(view).addr()
 }
 
-/// Whether this thread has nested as many releases of `view` as it may.
 fn is_deepest(view: &BaseView) -> bool {
     let depth = DOING.with(|doing| doing.releasing.count(|known| *known == address(view)));
     depth.is_some_and(|depth| depth >= DEEPEST)
 }
 
 /// Counts as one release of the view in this thread until dropped. The drop also calls
-/// [`stop`](crate::lease::Lease::stop) on the view's lease, so make this after [`begin`](crate::lease::Lease::begin).
+/// [`stop`](crate::lease::Lease::stop) on the view's lease, so make the guard after
+/// [`begin`](crate::lease::Lease::begin).
 struct ReleaseGuard<'a>(&'a BaseView);
 
 impl<'a> ReleaseGuard<'a> {
@@ -51,8 +49,8 @@ impl Drop for ReleaseGuard<'_> {
 }
 
 impl BaseView {
-    /// Makes the waits between streams that the view's end needs, if only a Python object keeps the memory. For a view
-    /// that the garbage collector has found. Does not end the view.
+    /// For a view that the garbage collector has found. If only a Python object keeps the memory, makes the waits
+    /// between streams that the view's end needs. Does not end the view.
     pub(super) fn order_for_collector(&self, py: Python<'_>) -> PyResult<()> {
         let orders = self.lease.with(|guard| {
             let held = guard.memory_mut().filter(|held| held.is_by_object())?;
@@ -65,10 +63,8 @@ impl BaseView {
         Ok(())
     }
 
-    /// Ends the view. The producer's stream waits for the consumer's stream and for `stream`, then the references are
-    /// dropped. If the producer's stream is unknown, the references stay until the consumer's work is done. With -1 no
-    /// stream waits. If `stream` is refused or an order fails, the view is not released. Does nothing for a view that
-    /// was released already, or in a release nested deeper than [`DEEPEST`].
+    /// Ends the view: the producer's stream waits for the consumer's stream and for `stream`. With -1 no stream waits.
+    /// If `stream` is refused or an order fails, the view is not released.
     pub(super) fn give_back(
         &self,
         py: Python<'_>,
@@ -78,7 +74,6 @@ impl BaseView {
         let span = CallSpan::begin();
         let argument = StreamArgument::parse(stream)?;
         let also = argument.alive(self.at()).filter(|_| self.array.ptr() != 0);
-        // With -1 the caller says that the consumer's work is done.
         let is_ordered = argument.request() != Request::NoOrder;
         if is_deepest(self) {
             return Ok(());

@@ -1,7 +1,5 @@
-//! `wait()`: the host waits for one array.
-//!
-//! MPI, UCX and file libraries work on addresses and know no stream, so the array's pending work must be done before
-//! their call. [`crate::capture::host_route`] decides whether the host can wait.
+//! `wait()`: the host waits for one array. MPI, UCX and file libraries work on addresses and know no stream, so the
+//! array's pending work must be done before their call.
 
 use std::sync::atomic::Ordering;
 
@@ -14,12 +12,10 @@ use crate::py::lease::look;
 use crate::py::observe::CallSpan;
 use crate::py::source::ready_streams;
 
-/// The method's name in the log.
 const DOOR: &str = "wait";
 
 impl BaseView {
-    /// Makes the host wait for the work queued on the array's streams, with the interpreter's lock released. If nothing
-    /// keeps the array's stream alive, the host waits for all work in that stream's context.
+    /// If nothing keeps the array's stream alive, the host waits for all work in that stream's context.
     pub(super) fn wait_on_host(&self, py: Python<'_>) -> PyResult<()> {
         let (held, span) = (self.share_for_hand_over(py)?, CallSpan::begin());
         look(py);

@@ -21,35 +21,28 @@ use crate::py::streams::current::{self, Objects};
 use crate::py::streams::{KnownStream, StreamRef, WaitReason, places_of, wait_for_all};
 use crate::stream::{Alive, Elided};
 
-/// What the end of a holder needs to know besides the streams.
 #[derive(Debug, Clone)]
 pub(in crate::py::lease) struct EndContext {
     pub(in crate::py::lease) driver: Handle,
-    /// Whether the end counts as the end of a call's argument: the producer's next work, after the call, may be on
-    /// another stream.
+    /// Whether a call's argument ends: after the call, the producer may work on another stream.
     pub(in crate::py::lease) in_call: bool,
-    /// Whether only a Python object keeps the memory, and no managed tensor. The garbage collector may clear that
-    /// object.
+    /// Whether only a Python object keeps the memory, and no managed tensor.
     pub(in crate::py::lease) by_object: bool,
     /// Whether the garbage collector found the view that has the holder.
     pub(in crate::py::lease) collected: bool,
 }
 
-/// An end whose orders are not made yet: what it needs to know, both sides of the memory, and another user beside the
-/// consumer.
 #[derive(Clone, Copy)]
 pub(in crate::py::lease) struct UnsettledEnd<'a> {
     pub(in crate::py::lease) end: &'a EndContext,
     pub(in crate::py::lease) producer_side: &'a ProducerSide,
     pub(in crate::py::lease) consumer_side: &'a ConsumerSide,
-    /// The stream of the other user, if there is one.
     pub(in crate::py::lease) user: Option<Alive<'a>>,
 }
 
 impl UnsettledEnd<'_> {
-    /// Makes the orders, for the consumer and for the other user. If they fail and the consumer named no stream, adds
-    /// the libraries' current streams to `found`. A later try must wait for them too, and may run on another thread,
-    /// where the current streams are others. After an interrupt, adds at most the streams that were found before it.
+    /// If the orders fail and the consumer named no stream, adds the libraries' current streams to `found`: a later try
+    /// must wait for them too, and may run on another thread, which has other current streams.
     pub(in crate::py::lease) fn settle(
         self,
         py: Python<'_>,
@@ -64,7 +57,7 @@ impl UnsettledEnd<'_> {
     }
 }
 
-/// Runs `settle` if this is `process`, which owns the memory. In a forked child runs nothing and returns `Done`.
+/// Runs `settle` in the process that owns the memory. In a forked child runs nothing and returns `Done`.
 pub(super) fn in_own_process(
     process: Process,
     settle: impl FnOnce() -> Result<Settlement<Vec<Mark>>, Failure<PyErr>>,
@@ -95,8 +88,7 @@ fn order(
             Next::Ask(Question::ProducerStays) => {
                 answers.producer_stays = Some(producer_side.stays(py, driver)?);
             }
-            // Only `is_done_without_orders` asks this. Here the answer was no, or was not asked for: look at the
-            // streams.
+            // Only `is_done_without_orders` asks the libraries this. Here, false makes the end look at each stream.
             Next::Ask(Question::AllOnLegacy) => answers.all_on_legacy = Some(false),
             Next::Ask(Question::OneMarkDoes) => {
                 let all = current::are_all_on_legacy(py, driver, consumer_side.at.ordinal)?;
@@ -113,7 +105,6 @@ fn order(
     carry_out(py, end, &sides, plan, None)
 }
 
-/// Makes the orders of an end whose plan needs the state of every stream.
 #[inline(never)]
 fn order_by_streams(
     py: Python<'_>,
@@ -141,7 +132,6 @@ fn order_by_streams(
     carry_out(py, end, sides, plan, Some(&known))
 }
 
-/// Carries out `plan`. `known` has the state of the streams, if the plan needed it.
 #[inline]
 fn carry_out(
     py: Python<'_>,
@@ -211,9 +201,8 @@ fn pair<'a>(
     Ok(consumer.confirm(py, &end.driver)?.map(|from| (from, to)))
 }
 
-/// Whether the garbage collector is clearing the memory's owner as well. If the producer's stream is known, the object
-/// that keeps that stream decides; else the producer, if its dict named no stream. Without either it is enough that the
-/// collector found the view.
+/// Whether the garbage collector is clearing the memory's owner as well. The object that keeps the producer's stream
+/// decides; without a stream, the producer whose dict named none. Without either, true if the collector found the view.
 fn is_of_garbage(py: Python<'_>, end: &EndContext, producer_side: &ProducerSide) -> bool {
     match (&producer_side.stream, &producer_side.unnamed) {
         (Some(producer), _) => producer.is_of_garbage(py),
@@ -229,7 +218,6 @@ fn tell_elided(producer_side: &ProducerSide, why: Elided) {
 }
 
 impl HeldMemory {
-    /// What this holder's end needs to know besides the streams.
     pub(in crate::py::lease) fn end(&self) -> EndContext {
         EndContext {
             driver: self.driver.clone(),
@@ -239,9 +227,8 @@ impl HeldMemory {
         }
     }
 
-    /// Whether it is clear that the end needs no order, from what is recorded and, at most,
-    /// [`current::are_all_on_legacy`]. If so, also reports that no order was made. Never clear for a copy, or in a
-    /// forked child.
+    /// Whether the end needs no order, as far as recorded facts and [`current::are_all_on_legacy`] tell. If so, reports
+    /// that no order was made. False for a copy, and in a forked child.
     #[inline(always)]
     pub(in crate::py::lease) fn is_done_without_orders(&self, py: Python<'_>) -> bool {
         let is_plain = matches!(self.owner, MemoryOwner::Array(..)) && self.process.is_current();
@@ -289,8 +276,7 @@ impl HeldMemory {
         UnsettledEnd { end, producer_side, consumer_side, user }
     }
 
-    /// Makes orders as at an end, for the consumer and for a further user on the stream `user`. The holder does not
-    /// end. Fails in a forked child.
+    /// Makes orders as at an end, but does not end the holder. Fails in a forked child.
     pub(crate) fn settle_for(
         &self,
         py: Python<'_>,
@@ -300,8 +286,7 @@ impl HeldMemory {
         self.unsettled(&self.end(), Some(user)).settle(py, &mut Vec::new())
     }
 
-    /// Makes the orders of the end, for the consumer and, if given, for another user on the stream `user`. If that does
-    /// not fail, frees the memory of a copy. In a forked child does nothing.
+    /// Makes the orders of the end, then frees the memory of a copy. In a forked child does nothing.
     pub(crate) fn settle_with(
         &mut self,
         py: Python<'_>,
@@ -310,7 +295,7 @@ impl HeldMemory {
         in_own_process(self.process, || self.settle_and_free(py, user))
     }
 
-    /// Does the work of [`Self::settle_with`]. Must run in the process that owns the memory.
+    /// Must run in the process that owns the memory.
     fn settle_and_free(
         &mut self,
         py: Python<'_>,
@@ -319,7 +304,6 @@ impl HeldMemory {
         self.find_users();
         let mut found = Vec::new();
         let settled = self.unsettled(&self.end(), user).settle(py, &mut found);
-        // Most ends find no streams that must be recorded.
         if !found.is_empty() {
             for known in found {
                 drop(self.note(py, known));
@@ -346,8 +330,7 @@ impl HeldMemory {
     }
 
     /// Frees a copy's memory in the order of the copy's stream. Fails, to be retried, while that stream is in or beside
-    /// a capture. If that stream is not known to be alive, the host first waits for all work in the consumer's context,
-    /// and the legacy default stream stands in.
+    /// a capture. If that stream is not known to be alive, the host first waits for all work in the consumer's context.
     fn free(&self, py: Python<'_>, buffer: &mut Buffer) -> Result<(), Failure<PyErr>> {
         let calls = self.driver.get()?;
         buffer.check(calls)?;

@@ -1,5 +1,5 @@
-//! Collects what [`end_rules`](crate::lease::end_rules) needs to know about an end. Building [`Sides`] calls neither
-//! Python nor the driver. [`Gathered`] has each stream with its role, and says whether the stream is still alive.
+//! Collects what [`end_rules`](crate::lease::end_rules) needs to know about an end: [`Sides`] without calling Python or
+//! the driver, [`Gathered`] with the state of each stream.
 
 use pyo3::prelude::*;
 use smallvec::SmallVec;
@@ -16,7 +16,6 @@ use crate::py::streams::current::{self, Objects};
 use crate::py::streams::{KnownStream, StreamName, StreamRef};
 use crate::stream::Alive;
 
-/// The producer's and the consumer's side of an end.
 pub(super) struct Sides<'a> {
     pub(super) producer_side: &'a ProducerSide,
     pub(super) consumer_side: &'a ConsumerSide,
@@ -83,20 +82,17 @@ impl Outline for Sides<'_> {
     }
 }
 
-/// The producer's, the upstream and the users' streams, with their state.
 pub(super) struct Gathered<'a> {
     driver: &'a Handle,
     pub(super) streams: SmallVec<[(Role, Found<'a>); 4]>,
-    /// The names of users' streams that nothing keeps alive, each with its index in `streams`.
+    /// Users' streams that are not known to be alive, each with its index in `streams`.
     lost: SmallVec<[(usize, StreamName); 1]>,
     /// Handles of the producer's and upstream streams that no object names any more. Work may still be pending on them.
     pub(super) dropped: SmallVec<[u64; 1]>,
-    /// The program's line that named the consumer's stream, if nothing kept the stream then.
     pub(super) line: Option<&'a warned::Line>,
 }
 
-/// Looks up the state of each recorded stream: asks the object that keeps the stream, and the driver. Looks up none if
-/// there is no user. A consumer that has not read the dict yet, or declined the order (-1), is no user.
+/// Asks the object that keeps each stream, and the driver. Looks up no stream if the memory has no user.
 pub(super) fn gather<'a>(
     py: Python<'_>,
     driver: &'a Handle,
@@ -180,7 +176,7 @@ impl<'a> Gathered<'a> {
     }
 
     /// If no object names the producer's or an upstream stream any more, adds the producer's stream as a user's lost
-    /// stream. The consumer worked there, and the producer's later work may be on another stream.
+    /// stream: the consumer worked there, and the producer's later work may be on another stream.
     fn add_where_dropped(&mut self, producer_side: &ProducerSide) {
         if let Some(kept) = producer_side.stream.as_ref().filter(|_| !self.dropped.is_empty()) {
             self.add_lost(kept.name());
@@ -223,9 +219,8 @@ impl<'a> Gathered<'a> {
         self.streams.push((Role::User, Found::Lost(name.stream().handle())));
     }
 
-    /// Returns the streams that libraries work on now. Ask this last: Python code that runs later might drop such a
-    /// stream. A user's lost stream becomes [`Found::Met`] if a library or another user works on it now. If a library
-    /// raises an interrupt, the libraries' streams found so far go to `found`.
+    /// Call this last: Python code that runs later might drop a returned stream. A user's lost stream becomes
+    /// [`Found::Met`] if a library or another user works on it now.
     pub(super) fn ask<'py: 'a>(
         &mut self,
         py: Python<'py>,

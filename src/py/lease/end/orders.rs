@@ -13,8 +13,8 @@ use crate::py::lease::producer_side::ProducerSide;
 use crate::py::streams::KnownStream;
 use crate::stream::Alive;
 
-/// A copy of what the orders of an end need, so that the holder can stay in its lease meanwhile. It keeps the
-/// producer's object, but not the managed tensor.
+/// A copy of what the orders of an end need, so that the holder can stay in its lease while they are made. Keeps the
+/// producer's object alive, but not the managed tensor.
 #[derive(Debug)]
 pub(crate) struct Orders {
     end: EndContext,
@@ -22,13 +22,11 @@ pub(crate) struct Orders {
     producer_side: ProducerSide,
     consumer_side: ConsumerSide,
     found: Vec<KnownStream>,
-    /// Keeps the producer's object alive, as the holder does.
     _object: Py<PyAny>,
 }
 
 impl Orders {
-    /// Prepares the orders of the end of `held`. `None` for a copy, and if it is clear that no order is needed. If
-    /// `names_user`, [`Self::make`] will get a further user, so only a copy gives `None`.
+    /// `None` for a copy. Without `names_user`, also `None` if it is clear that no order is needed.
     pub(crate) fn of(held: &mut HeldMemory, py: Python<'_>, names_user: bool) -> Option<Self> {
         held.find_users();
         match &held.owner {
@@ -44,15 +42,13 @@ impl Orders {
         }
     }
 
-    /// Like [`Self::of`], for a view that the garbage collector has found.
     pub(crate) fn for_collector(held: &mut HeldMemory, py: Python<'_>) -> Option<Self> {
         let mut orders = Self::of(held, py, false)?;
         orders.end.collected = true;
         Some(orders)
     }
 
-    /// Makes the orders, for the recorded users and, if given, for a further user on the stream `user`. In a forked
-    /// child makes none.
+    /// In a forked child makes no order.
     pub(crate) fn make(
         &mut self,
         py: Python<'_>,
@@ -67,8 +63,8 @@ impl Orders {
         in_own_process(self.process, || unsettled.settle(py, &mut self.found))
     }
 
-    /// Call this after the orders failed. If the consumer of `held` is a reader that named no stream, adds the
-    /// libraries' current streams that were found to the reader's streams, so that the end waits for them too.
+    /// Call this after the orders failed. Adds the libraries' streams that were found to the streams of a reader that
+    /// named none, so that the end of `held` waits for them too.
     pub(crate) fn tell(self, py: Python<'_>, held: &mut HeldMemory) {
         for known in self.found {
             drop(held.note(py, known));
@@ -76,7 +72,7 @@ impl Orders {
     }
 }
 
-/// Whether it is clear, without calling Python or the driver, that no stream has to wait.
+/// Whether recorded facts alone show that no stream has to wait.
 fn has_nothing_to_do(held: &HeldMemory) -> bool {
     let next = end_rules::next(&held.sides(), &Answers::default());
     matches!(next, Next::Do(Plan::Nothing(_)))
