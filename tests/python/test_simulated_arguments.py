@@ -2,8 +2,6 @@
 writes to read-only memory, views that were released, arrays of a device that has ended.
 """
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import copy
@@ -30,14 +28,14 @@ def test_an_argument_is_refused_by_its_name_and_nothing_is_queued(row, cuda):
 
 
 class Mute:
-    def __repr__(self) -> str:
+    def __repr__(self):
         raise ZeroDivisionError
 
 
 class Three:
     """An integer of another library, as NumPy's."""
 
-    def __index__(self) -> int:
+    def __index__(self):
         return 3
 
 
@@ -46,9 +44,6 @@ def test_integers_of_other_libraries_are_taken():
         assert cuda.devices == 3
         assert cuda.array(shape=Three(), offset=Three()).shape == (3,)
         assert cuda.array(shape=(Three(), 2), strides=(8, 4)).shape == (3, 2)
-
-
-# --- what may not be written or used any more -----------------------------------------------------
 
 
 def writes(cuda):
@@ -115,9 +110,6 @@ def test_an_array_of_a_simulated_device_that_has_ended_says_so(speaks, then):
                 call(x)
 
 
-# --- a wait in a capture --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
 @pytest.mark.parametrize("device", [0, 1])
 def test_a_wait_for_all_devices_spoils_a_capture_of_any(device, mode, cuda):
@@ -127,9 +119,6 @@ def test_a_wait_for_all_devices_spoils_a_capture_of_any(device, mode, cuda):
     with pytest.raises(DriverError, match="STREAM_CAPTURE_INVALIDATED"):
         graph.__exit__(None, None, None)
     cuda.synchronize()
-
-
-# --- streams --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("take", [copy.copy, copy.deepcopy, pickle.dumps])

@@ -1,7 +1,5 @@
 """The block that a simulated device is in place for: entry, end, errors, captures, leftovers."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import pickle
@@ -24,16 +22,11 @@ def test_a_device_inside_another_is_refused_and_the_outer_one_stays(cuda):
     assert cuda.array([1.0]).tolist() == [1.0]
 
 
-def test_the_real_driver_comes_back_after_an_exception():
+def test_the_real_driver_comes_back_after_an_exception_and_a_device_is_entered_once():
     with pytest.raises(KeyError), simulated_cuda() as first:
         raise KeyError
     with pytest.raises(SimulatedError, match="only inside its with block"):
         first.array([1.0])
-    with simulated_cuda():
-        pass
-
-
-def test_a_device_is_entered_once():
     cuda = simulated_cuda()
     with pytest.raises(SimulatedError, match="only inside its with block"):
         cuda.stream()
@@ -50,19 +43,18 @@ def race(cuda):
     return x
 
 
-def test_the_end_of_the_block_raises_what_was_found():
-    with (
-        pytest.raises(RaceError, match=r"1 report:\n  1\. race: 'fill'") as raised,
-        simulated_cuda() as cuda,
-    ):
-        cuda.x = race(cuda)
+def test_the_end_of_the_block_raises_what_was_found_unless_no_check_was_asked_for():
+    with pytest.raises(RaceError, match=r"1 report:\n  1\. race: 'fill'") as raised:
+        with simulated_cuda() as cuda:
+            cuda.x = race(cuda)
     assert raised.value.reports[0].kind == "race"
     assert isinstance(raised.value, AssertionError)
-
-
-def test_a_traceback_names_a_race_as_it_is_imported():
     shown = "".join(traceback.format_exception_only(RaceError([])))
     assert shown.startswith("cai_bridge.testing.RaceError: ")
+    with simulated_cuda(check=False) as cuda:
+        race(cuda)
+    with pytest.raises(RaceError):
+        cuda.check()
 
 
 @pytest.mark.parametrize("again", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
@@ -77,61 +69,47 @@ def test_the_error_is_the_same_when_it_is_copied_or_crosses_to_another_process(a
     assert other.__notes__ == ["a note"]
 
 
-def test_the_end_of_the_block_raises_nothing_where_no_check_was_asked_for():
-    with simulated_cuda(check=False) as cuda:
-        race(cuda)
-    with pytest.raises(RaceError):
-        cuda.check()
-
-
-def test_the_end_of_the_block_lets_another_exception_through():
+def test_the_end_of_the_block_runs_what_is_queued_and_nothing_after_an_exception():
     ran = []
 
     def race_and_stop(cuda):
         race(cuda)
-        cuda.launch(cuda.legacy, lambda: ran.append(1))
+        cuda.legacy.launch(lambda: ran.append(1))
         raise KeyError
 
     with pytest.raises(KeyError), simulated_cuda() as cuda:
         race_and_stop(cuda)
     assert ran == []
-
-
-def test_the_end_of_the_block_runs_what_is_queued():
     with simulated_cuda() as cuda:
         x = cuda.array([0.0])
         cuda.stream("p").fill(x, 7.0)
     assert x.tolist() == [7.0]
 
 
-def test_what_queued_work_raises_is_raised_at_the_sync(cuda):
+def test_what_queued_work_raises_is_raised_at_the_sync_and_it_may_not_wait_itself(cuda):
     def fail():
         raise LookupError("in work")
 
     p = cuda.stream("p")
-    cuda.launch(p, fail)
-    cuda.launch(p, lambda: 1 / 0)
+    p.launch(fail)
+    p.launch(lambda: 1 / 0)
     assert cuda.pending == 2
     with pytest.raises(LookupError, match="in work") as raised:
         p.synchronize()
     assert "ZeroDivisionError" in raised.value.__notes__[0]
-    cuda.synchronize()
+    cuda.legacy.launch(cuda.synchronize)
+    with pytest.raises(DriverError, match="CUDA_ERROR_NOT_PERMITTED"):
+        cuda.synchronize()
 
 
 def test_what_queued_work_raises_at_the_end_comes_with_the_reports():
     def race_and_fail(cuda):
         race(cuda)
-        cuda.launch(cuda.legacy, lambda: 1 / 0)
+        cuda.legacy.launch(lambda: 1 / 0)
 
     with pytest.raises(ZeroDivisionError) as raised, simulated_cuda() as cuda:
         race_and_fail(cuda)
     assert "race" in raised.value.__notes__[0]
-
-
-def test_queued_work_that_waits_for_the_device_is_refused(cuda):
-    cuda.launch(cuda.legacy, cuda.synchronize)
-    with pytest.raises(DriverError, match="CUDA_ERROR_NOT_PERMITTED"):
-        cuda.synchronize()
 
 
 def test_a_captured_graph_runs_at_each_launch(cuda):
@@ -216,16 +194,13 @@ def test_an_exception_that_leaves_the_block_has_the_reports_as_notes(error):
     assert all(part in note for part in ("race", "'first'", "'second'"))
 
 
-def test_the_notes_are_ten_and_a_count():
+def test_the_notes_are_ten_and_a_count_and_none_without_a_check():
     with pytest.raises(KeyError) as raised, simulated_cuda() as cuda:
         races(cuda, 12, KeyError())
     (found,) = raised.value.args
     assert found > 11
     assert len(raised.value.__notes__) == 11
     assert raised.value.__notes__[-1] == f"and {found - 10} more reports of the simulated device"
-
-
-def test_without_a_check_an_exception_has_no_notes():
     with pytest.raises(KeyError) as raised, simulated_cuda(check=False) as cuda:
         races(cuda, 1, KeyError())
     assert not hasattr(raised.value, "__notes__")
@@ -237,15 +212,11 @@ def test_a_stream_in_a_with_block_is_the_current_one(cuda):
     with outer as entered:
         assert entered is outer
         with inner:
-            inner.fill(x, 7.0)
             assert to_cai(x).stream == inner.handle
-        outer.wait(inner.record())
         assert to_cai(x).stream == outer.handle
-    assert to_cai(x, stream=-1).stream is None
     with pytest.raises(KeyError), inner:
         raise KeyError
-    x = cuda.array([0.0] * 4, speaks="exchange")
-    assert to_cai(x).stream == 1
+    assert to_cai(cuda.array([0.0] * 4, speaks="exchange")).stream == 1
 
 
 def test_log_records_name_streams_and_have_handles_in_hex(cuda, caplog):
@@ -254,17 +225,13 @@ def test_log_records_name_streams_and_have_handles_in_hex(cuda, caplog):
     with caplog.at_level("DEBUG", "cai_bridge"), named:
         named.fill(x, 7.0)
         to_cai(x, stream=other).release()
+    event = other.record()
+    shown = f"stream={other.handle:#x}, event={event.handle:#x}, context=None)"
+    assert shown in repr(cuda.calls[-1])
     made, back = (record for record in caplog.records if record.order == "made")
     assert f'producer={named.handle:#x} "torch\'s" consumer={other.handle:#x} ' in made.getMessage()
     assert (made.producer, made.consumer) == (named.handle, other.handle)
     assert f'producer={named.handle:#x} "torch\'s"' in back.getMessage()
-
-
-def test_calls_show_their_handles_in_hex(cuda):
-    stream = cuda.stream()
-    event = stream.record()
-    record = cuda.calls[-1]
-    assert f"stream={stream.handle:#x}, event={event.handle:#x}, context=None)" in repr(record)
 
 
 @pytest.mark.parametrize(
