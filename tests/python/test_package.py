@@ -1,6 +1,8 @@
 """The package: what importing it costs, its names and docs, and how views show themselves."""
 
 import copy
+import doctest
+import importlib.metadata
 import inspect
 import pickle
 import re
@@ -42,24 +44,55 @@ def run(program, *flags):
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("module", ["cai_bridge", "cai_bridge.testing"])
-def test_importing_imports_no_framework(module):
-    program = f"""
-        import sys, {module}
-        heavy = "numpy torch cupy jax jaxlib numba cuda tvm_ffi ml_dtypes typing_extensions".split()
-        print([name for name in heavy if name in sys.modules])
-    """
-    assert run(program) == "[]"
-
-
-def test_the_testing_module_loads_no_conformance_module_before_it_is_asked_for():
-    program = """
-        import sys, cai_bridge.testing as testing
+HEAVY = [
+    *("numpy", "torch", "cupy", "jax", "jaxlib", "numba", "cuda", "tvm_ffi", "ml_dtypes"),
+    "typing_extensions",
+]
+LATER = ["typing", "logging", "re", "inspect", "json", "cai_bridge._trace_format"]
+# Programs, and what they print.
+IMPORTS = {
+    "no framework": (f"import cai_bridge; print({{*{HEAVY}}} & {{*sys.modules}})", "set()"),
+    "nor does its testing module": (
+        f"import cai_bridge.testing; print({{*{HEAVY}}} & {{*sys.modules}})",
+        "set()",
+    ),
+    "nothing that takes long": (
+        f"""
+        later = {{*{LATER}}} - {{*sys.modules}}
+        import cai_bridge
+        print(later & {{*sys.modules}})
+        from cai_bridge import SupportsDLPack
+        print(SupportsDLPack.__name__, hasattr(cai_bridge, "Supports"))
+        """,
+        "set()\nSupportsDLPack False",
+    ),
+    "the conformance kit once it is asked for": (
+        """
+        import cai_bridge.testing as testing
         def loaded():
             return "cai_bridge.conformance" in sys.modules
         print(loaded(), testing.check_producer.__name__, loaded(), hasattr(testing, "nothing"))
-    """
-    assert run(program) == "False check_producer True False"
+        """,
+        "False check_producer True False",
+    ),
+    "twice and anew": (
+        """
+        import importlib, cai_bridge
+        importlib.reload(cai_bridge)
+        importlib.reload(cai_bridge._events)
+        from cai_bridge.testing import simulated_cuda
+        with simulated_cuda() as cuda:
+            print(cai_bridge.to_cai(cuda.array([1.0])).shape)
+        """,
+        "(1,)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IMPORTS)
+def test_importing_imports(name):
+    program, printed = IMPORTS[name]
+    assert run("import sys\n" + textwrap.dedent(program)) == printed
 
 
 def test_importing_is_fast():
@@ -73,17 +106,10 @@ def test_importing_is_fast():
     assert min(float(run(program)) for _ in range(3)) < 0.5
 
 
-def test_importing_imports_neither_typing_nor_logging():
-    program = """
-        import sys
-        before = set(sys.modules)
-        import cai_bridge
-        later = {"typing", "logging", "re", "inspect"} - before
-        print([one for one in later if one in sys.modules])
-        from cai_bridge import SupportsDLPack
-        print(SupportsDLPack.__name__, hasattr(cai_bridge, "Supports"))
-    """
-    assert run(program).splitlines() == ["[]", "SupportsDLPack False"]
+def test_the_version_is_the_distributions_and_there_without_docs_and_asserts():
+    version = importlib.metadata.version("cai-bridge")
+    assert cai_bridge.__version__ == version
+    assert run("import cai_bridge; print(cai_bridge.__version__)", "-OO") == version
 
 
 @pytest.mark.parametrize("first", ["import logging", "pass"])
@@ -106,34 +132,10 @@ def test_what_is_logged_is_heard_whenever_logging_is_imported(first):
     assert set(heard[1:]) == {"cai_bridge"}
 
 
-def test_importing_twice_and_anew_works():
-    program = """
-        import importlib, cai_bridge
-        importlib.reload(cai_bridge)
-        importlib.reload(cai_bridge._events)
-        from cai_bridge.testing import simulated_cuda
-        with simulated_cuda() as cuda:
-            print(cai_bridge.to_cai(cuda.array([1.0])).shape)
-    """
-    assert run(program) == "(1,)"
-
-
-def test_the_module_runs_without_the_docs_and_asserts():
-    assert run("import cai_bridge; print(cai_bridge.__version__)", "-OO") == cai_bridge.__version__
-
-
-# --- names and docs -------------------------------------------------------------------------------
-
-
 def test_all_is_sorted_and_complete():
-    public = [
-        name
-        for name in dir(cai_bridge)
-        if (not name.startswith("_") or name == "__version__")
-        and not inspect.ismodule(getattr(cai_bridge, name))
-    ]
-    assert cai_bridge.__all__ == sorted(public)
-    assert cai_bridge.__all__ == sorted(cai_bridge.__all__)
+    public = {name for name in dir(cai_bridge) if not name.startswith("_")}
+    public -= {name for name in public if inspect.ismodule(getattr(cai_bridge, name))}
+    assert cai_bridge.__all__ == sorted({*public, "__version__"})
 
 
 @pytest.mark.parametrize("module", [cai_bridge, cai_bridge.testing])
@@ -169,12 +171,6 @@ def test_hints_are_found_at_run_time():
     assert typing.get_type_hints(cai_bridge.Library)["writes"] is bool
 
 
-def test_the_version_is_the_distributions():
-    from importlib.metadata import version
-
-    assert cai_bridge.__version__ == version("cai-bridge")
-
-
 def test_a_build_without_rust_says_what_is_missing():
     """The Rust that it names is the oldest that Cargo.toml promises."""
     root = Path(__file__).parents[2]
@@ -185,13 +181,6 @@ def test_a_build_without_rust_says_what_is_missing():
     assert "got no `cargo` on PATH" in done.stderr
     assert f"needs Rust {oldest[1]} or later" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_the_package_is_typed():
-    from importlib.resources import files
-
-    assert files("cai_bridge").joinpath("py.typed").is_file()
-    assert files("cai_bridge").joinpath("_core.pyi").is_file()
 
 
 @pytest.mark.parametrize(
@@ -211,13 +200,11 @@ def test_a_functions_doc_names_every_argument_what_it_returns_and_raises(call):
 
 
 def test_signatures_are_the_contracts():
-    assert str(inspect.signature(to_cai)) == "(x, stream=None, readonly=None)"
-    assert str(inspect.signature(from_cai)) == (
-        "(x, stream=None, readonly=None, owner=None, device=None, dtype=None)"
-    )
-    assert str(inspect.signature(DLPackView.__dlpack__)) == (
-        "(self, /, stream=None, *, max_version=None, dl_device=None, copy=None)"
-    )
+    assert [str(inspect.signature(one)) for one in (to_cai, from_cai, DLPackView.__dlpack__)] == [
+        "(x, stream=None, readonly=None)",
+        "(x, stream=None, readonly=None, owner=None, device=None, dtype=None)",
+        "(self, /, stream=None, *, max_version=None, dl_device=None, copy=None)",
+    ]
 
 
 @pytest.mark.parametrize("kind", [CaiView, DLPackView])
@@ -236,9 +223,6 @@ def test_the_exceptions_are_what_they_derive_from(kind, base):
     assert issubclass(kind, base)
     assert kind.__module__ == "cai_bridge"
     assert inspect.getdoc(kind)
-
-
-# --- protocols ------------------------------------------------------------------------------------
 
 
 def test_the_protocols_accept_what_the_functions_take(cuda):
@@ -260,9 +244,6 @@ def test_the_protocols_accept_what_the_functions_take(cuda):
         assert not any(isinstance(made, protocol) for made in objects)
 
 
-# --- how views show themselves --------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("take", [pickle.dumps, copy.copy, copy.deepcopy])
 @pytest.mark.parametrize("call", [to_cai, from_cai])
 def test_a_view_is_not_copied_or_pickled(call, take, cuda):
@@ -276,24 +257,14 @@ def test_a_view_is_not_copied_or_pickled(call, take, cuda):
     [
         ({"shape": 3}, to_cai, -1, "CaiView float32 (3,) at {ptr} on cuda:0, nothing pending"),
         ({"shape": ()}, to_cai, None, "float32 () at {ptr} on cuda:0, ready on the legacy"),
-        (
-            {"shape": (2, 3), "dtype": "bfloat16"},
-            to_cai,
-            2,
-            "bfloat16 (2, 3) at {ptr} on cuda:0",
-        ),
+        ({"shape": (2, 3), "dtype": "bfloat16"}, to_cai, 2, "bfloat16 (2, 3) at {ptr} on cuda:0"),
         ({"shape": 3}, to_cai, 2, "ready on the per-thread default stream (2)>"),
         ({"shape": 3, "device": 1}, to_cai, -1, "on cuda:1, nothing pending>"),
         ({"shape": 3, "memory": "pinned"}, to_cai, -1, "on pinned host memory, nothing pending>"),
         ({"shape": 3, "memory": "managed"}, to_cai, -1, "on managed memory, nothing pending>"),
         ({"shape": 3, "readonly": True}, to_cai, -1, "nothing pending, read-only>"),
         ({"shape": (2, 3), "strides": "F"}, to_cai, -1, "(2, 3) strides=(4, 8) at {ptr}"),
-        (
-            {"shape": 3},
-            from_cai,
-            77,
-            "<DLPackView float32 (3,) at {ptr} on cuda:0, ready on str",
-        ),
+        ({"shape": 3}, from_cai, 77, "<DLPackView float32 (3,) at {ptr} on cuda:0, ready on str"),
         ({"shape": (0, 3)}, from_cai, 77, "(0, 3) at 0x0 on cuda:0, nothing pending>"),
     ],
 )
@@ -308,18 +279,13 @@ def test_a_repr_says_what_where_and_when(made, call, stream, shown, cuda):
 @pytest.mark.parametrize("name", ["to_cai", "from_cai", "to_dlpack", "convert", "register"])
 @pytest.mark.usefixtures(no_libraries.__name__)
 def test_the_example_of_a_function_holds(name):
-    import doctest
-
     function = getattr(cai_bridge, name)
     example = doctest.DocTestParser().get_doctest(function.__doc__, {}, name, None, None)
     failed, tried = doctest.DocTestRunner(verbose=False).run(example)
     assert (failed, tried > 0) == (0, True)
 
 
-def test_the_examples_of_the_docs_hold():
-    import doctest
-    from importlib import import_module
-
-    for name in ("_share.sender", "_trace", "testing._cuda"):
-        failed, tried = doctest.testmod(import_module(f"cai_bridge.{name}"))
-        assert (failed, tried > 0) == (0, True), name
+@pytest.mark.parametrize("name", ["_share.sender", "_trace", "testing._cuda"])
+def test_the_examples_of_a_module_hold(name):
+    failed, tried = doctest.testmod(importlib.import_module(f"cai_bridge.{name}"))
+    assert (failed, tried > 0) == (0, True)
