@@ -1,7 +1,6 @@
 """The pages of docs/: what they list is what there is, and what they link to is there."""
 
-from __future__ import annotations
-
+import itertools
 import json
 import re
 import runpy
@@ -158,19 +157,10 @@ def test_what_a_page_links_to_is_there(page):
             assert (page.parent / target).exists(), target
 
 
-def test_the_workflow_of_the_page_for_authors_has_ten_lines_at_most():
-    page = (ROOT / "docs" / "test-your-library.md").read_text()
-    workflow = re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1]
-    assert len(workflow.strip().splitlines()) <= 10
-    assert "--pyargs cai_bridge.conformance --cai-producer" in workflow
-
-
 # What each library does by itself, on the GPU that the data is of.
 NATIVE = [
-    ("torch", "cupy", "x by CAI", "handover", "wrong"),
-    ("torch", "numba", "x by CAI", "handover", "wrong"),
-    ("jax", "cupy", "x by CAI", "handover", "wrong"),
-    ("jax", "numba", "x by CAI", "handover", "wrong"),
+    *(("torch", to, "x by CAI", "handover", "wrong") for to in ("cupy", "numba")),
+    *(("jax", to, "x by CAI", "handover", "wrong") for to in ("cupy", "numba")),
     ("cupy", "torch", "x by CAI", "handover", "wrong"),
     ("torch", "cupy", "x by DLPack", "release", "wrong"),
     ("cupy", "numba", "x by CAI", "host", "waits"),
@@ -181,23 +171,16 @@ NATIVE = [
 ]
 
 
-@pytest.fixture(scope="module")
-def matrix():
+def test_what_is_wrong_natively_is_in_the_data_and_nothing_by_an_advised_route():
     (run,) = (ROOT / "docs" / "matrix").glob("*.json")
-    return Matrix.from_dict(json.loads(run.read_text()))
-
-
-@pytest.mark.parametrize(("producer", "consumer", "route", "aspect", "outcome"), NATIVE)
-def test_what_is_wrong_natively_is_in_the_data(matrix, producer, consumer, route, aspect, outcome):
-    assert matrix.cell(producer, consumer, route)[aspect].outcome == outcome
-
-
-def test_nothing_is_wrong_in_the_data_by_an_advised_route(matrix):
-    for producer in matrix.producers:
-        for consumer in matrix.consumers:
-            cell = matrix.advised(producer, consumer)
-            outcomes = {} if cell is None else {n: o.outcome for n, o in cell.aspects.items()}
-            assert not {"wrong", "crashed"} & set(outcomes.values()), (producer, consumer, outcomes)
+    matrix = Matrix.from_dict(json.loads(run.read_text()))
+    for producer, consumer, route, aspect, outcome in NATIVE:
+        found = matrix.cell(producer, consumer, route)[aspect].outcome
+        assert found == outcome, (producer, consumer, route)
+    for producer, consumer in itertools.product(matrix.producers, matrix.consumers):
+        cell = matrix.advised(producer, consumer)
+        outcomes = {} if cell is None else {n: o.outcome for n, o in cell.aspects.items()}
+        assert not {"wrong", "crashed"} & set(outcomes.values()), (producer, consumer, outcomes)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +206,7 @@ def test_the_check_of_the_built_manual_finds_what_does_not_hold(tmp_path, markup
     assert wrong is None or wrong in found[0]
 
 
-def test_a_search_that_does_not_find_its_page_is_found() -> None:
+def test_a_search_that_does_not_find_its_page_is_found_and_each_is_for_one_that_is_there():
     """`make docs` runs the searches, over the site that it has built."""
     check = runpy.run_path(str(ROOT / "make" / "check_search.py"))
     wanted = [("my own stream", "own-stream.md")]
@@ -232,118 +215,68 @@ def test_a_search_that_does_not_find_its_page_is_found() -> None:
     for found in ([], ["faq.html", "index.html", "own-stream.html"]):
         (line,) = check["problems"](wanted, [found])
         assert "'my own stream' finds" in line
-
-
-def test_each_search_is_for_a_page_that_is_there() -> None:
-    asked = runpy.run_path(str(ROOT / "make" / "check_search.py"))["asked"]()
+    asked = check["asked"]()
     assert len({query for query, _ in asked}) == len(asked) >= 40
-    for _, page in asked:
-        assert (ROOT / "docs" / page).exists(), page
+    assert [page for _, page in asked if not (ROOT / "docs" / page).exists()] == []
 
 
-def test_each_question_of_a_tracker_has_a_thread_of_its_own_and_a_page() -> None:
+def test_each_question_of_a_tracker_has_a_thread_of_its_own_and_a_page():
     page = (ROOT / "docs" / "trackers.md").read_text("utf-8")
     lines = [line for line in page.splitlines() if "github.com" in line]
     row = re.compile(
-        r"\| [^|]+ \| \[[\w./-]+ (\d+)\]\((https://github\.com/[\w-]+/[\w-]+/(?:issues|pull)/\d+)\)"
+        r"\| [^|]+ \| \[[\w./-]+ (\d+)\]\((https://github\.com/[\w-]+/[\w-]+/(?:issues|pull)/\1)\)"
         r" \| \[[^|]+\]\(([\w-]+\.md)[^)]*\) \|"
     )
-    rows = [row.fullmatch(line) for line in lines]
-    assert len(lines) >= 40
-    assert all(rows), lines[rows.index(None)] if None in rows else ""
-    threads = [found[2] for found in rows if found]
-    assert len(set(threads)) == len(threads)
-    assert all(found[2].endswith(f"/{found[1]}") for found in rows if found)
-
-
-WORDS = runpy.run_path(str(ROOT / "make" / "style.py"))
-
-
-@pytest.mark.parametrize(
-    ("kind", "text", "listed"),
-    [
-        (".rs", "/// That, if it is such an array.\nfn f() {}", ["no noun"]),
-        (
-            ".rs",
-            "/// Runs an end, of which a panic\n/// leaves what is left.\nfn f() {}",
-            ["'of which'"],
-        ),
-        (".rs", f"//! Says {'word ' * 31}more.", ["33 words"]),
-        (".rs", "/// The dict's entries.\n///\n/// ```\n/// // That\n/// ```\nfn f() {}", []),
-        (".py", 'def f():\n    """The same for those that go."""', ["no noun"]),
-        (".py", "# Whom the memory was for.\nx = 1", ["no noun"]),
-        (
-            ".py",
-            f'"""Make.\n\nParameters\n----------\nx : int\n    {"a " * 25}b.\ny : int\n    B.\n"""',
-            [],
-        ),
-        (".md", "| a | What one declined lets go of it |", ["'lets go of'"]),
-        (".md", "```text\nThat is\n```\nA wait. It is made.", []),
-    ],
-)
-def test_what_a_reader_may_not_follow_is_listed(kind: str, text: str, listed: list[str]) -> None:
-    found = [why for _, part in WORDS["READERS"][kind](text) for why, _ in WORDS["doubtful"](part)]
-    assert found == listed
+    assert [line for line in lines if not row.fullmatch(line)] == []
+    assert len({row.fullmatch(line)[2] for line in lines}) == len(lines) >= 40
 
 
 LIBRARIES = {*_libraries.FILES} - {"cai", "dlpack", "jaxlib"}
 
 
-def words(text: str, begin: str, end: str, word: str) -> set[str]:
-    """The words between two texts."""
-    return set(re.findall(word, text.split(begin)[1].split(end, maxsplit=1)[0]))
+def words_of(docstring):
+    """The libraries that a docstring lists."""
+    listed = docstring.split("The bridge knows")[1].split(";", maxsplit=1)[0]
+    return set(re.findall(r"\w+", listed)) - {"and", "core"}
 
 
-def tops(names: list[str]) -> set[str]:
-    return {re.split("[.:]", name)[0] for name in names}
-
-
-def rows_of(page: str) -> set[str]:
-    """The names in a table's second column."""
-    text = (ROOT / page).read_text("utf-8")
-    return set(re.findall(r"^\| [^|]+ \| `(\w+)` \|", text, re.MULTILINE))
-
-
+# Where libraries are listed.
 PLACES = {
-    "the docstring of convert": lambda: (
-        words(convert.__doc__ or "", "The bridge knows", ";", r"\w+") - {"and", "core"}
+    "the docstring of convert": lambda: words_of(convert.__doc__),
+    "docs/libraries.md": lambda: (
+        {*re.findall(r"(?m)^\| [^|]+ \| `(\w+)` \|", (ROOT / "docs/libraries.md").read_text())}
+        - {"to"}
     ),
-    "docs/libraries.md": lambda: rows_of("docs/libraries.md") - {"to"},
-    "doctor": lambda: tops([one.array for one in INSTALLABLE if one.array]),
+    "doctor": lambda: {re.split("[.:]", one.array)[0] for one in INSTALLABLE if one.array},
 }
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_list_of_libraries_has_them_all(place: str) -> None:
+def test_a_list_of_libraries_has_them_all(place):
     assert PLACES[place]() == LIBRARIES
 
 
-def test_each_file_of_a_library_is_found_by_a_name() -> None:
+def test_each_file_of_a_library_or_of_adapters_is_found_by_a_name():
     folder = Path(_libraries.__file__).parent
     files_there = {one.stem for one in folder.glob("*.py")} - {"__init__", "_library"}
     assert files_there == {one.partition(":")[0] for one in _libraries.FILES.values()}
-
-
-def test_a_library_has_one_name_in_rust_in_python_and_in_the_tests() -> None:
-    def files(folder: str, pattern: str) -> set[str]:
-        return {one.stem for one in (ROOT / folder).glob(pattern)}
-
-    python = {one.removeprefix("_") for one in files("python/cai_bridge/_libraries", "_[!_]*.py")}
-    python -= {"library", "views"}
-    others = {"mod", "ordinary", "habits_only", "registered", "simulated"}
-    rust = files("src/py/libraries", "*.rs") - others
-    assert rust - python == set()
-    tests = files("tests/python/libraries", "test_*.py")
-    assert {f"test_{one}" for one in python} - tests == set()
-
-
-def test_each_file_of_adapters_is_found_by_a_name() -> None:
     folder = Path(named.__file__).parent / "libraries"
     files_there = {one.stem for one in folder.glob("[!_]*.py")} - {"bridged"}
     assert files_there == {re.sub("[.-]", "_", name) for name in named.LIBRARIES}
 
 
-def test_each_typestr_that_says_nothing_of_its_type_is_named_where_that_is_said() -> None:
+def test_a_library_has_one_name_in_rust_in_python_and_in_the_tests():
+    def files(folder, pattern):
+        return {one.stem for one in (ROOT / folder).glob(pattern)}
+
+    python = {one.removeprefix("_") for one in files("python/cai_bridge/_libraries", "_[!_]*.py")}
+    python -= {"library", "views"}
+    others = {"mod", "ordinary", "habits_only", "registered", "simulated"}
+    assert files("src/py/libraries", "*.rs") - others - python == set()
+    assert {f"test_{one}" for one in python} - files("tests/python/libraries", "test_*.py") == set()
+
+
+def test_each_typestr_that_says_nothing_of_its_type_is_named_where_that_is_said():
     kinds = (ROOT / "src/error/kinds.rs").read_text("utf-8")
     kind = next(line for line in kinds.splitlines() if "DtypeAmbiguous:" in line)
     page = (ROOT / "docs/dtypes.md").read_text("utf-8")

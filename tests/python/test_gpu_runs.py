@@ -1,7 +1,5 @@
 """The figures of a run of the GPU tests, and when the last run is too long ago."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +33,7 @@ def test_is_expected_to_fail(): assert False
 
 
 @pytest.mark.parametrize("beside", [(), ("-n", "2")], ids=["one process", "two"])
-def test_each_test_is_counted_once_by_its_outcome(tmp_path: Path, beside: tuple[str, ...]) -> None:
+def test_each_test_is_counted_once_by_its_outcome(tmp_path, beside):
     (tmp_path / "test_it.py").write_text(TESTS)
     report = tmp_path / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", str(tmp_path)]
@@ -51,7 +49,7 @@ def test_each_test_is_counted_once_by_its_outcome(tmp_path: Path, beside: tuple[
     assert sorted(names) == [f"test_it.py::test_skips[{n}]" for n in range(3)]
 
 
-def test_the_reasons_of_skips_are_ten_lines_at_most() -> None:
+def test_the_reasons_of_skips_are_ten_lines_at_most():
     figures = Figures()
     for number in range(30):
         figures.skipped[f"reason {number}"] = 30 - number
@@ -60,23 +58,25 @@ def test_the_reasons_of_skips_are_ten_lines_at_most() -> None:
     assert lines[-1] == f"skipped {sum(range(1, 22))}: 21 other reasons"
 
 
-def written(commit: str = COMMIT, failed: int = 0, options: str = "") -> str:
+def written(commit=COMMIT, failed=0, options=""):
     figures = Figures(passed=7, failed=failed)
     return page(figures, str(figures), "1 x a GPU, driver 1.2, 8 cores", commit, options)
 
 
-def test_the_page_says_what_ran_where() -> None:
+def test_the_page_says_what_ran_where():
     text = written()
-    assert said(text, "commit") == COMMIT
-    assert said(text, "figures") == "7 passed, 0 failed, 0 skipped, 0 xfailed in 0 s"
-    assert said(text, "machine") == "1 x a GPU, driver 1.2, 8 cores"
+    assert [said(text, name) for name in ("commit", "figures", "machine")] == [
+        COMMIT,
+        "7 passed, 0 failed, 0 skipped, 0 xfailed in 0 s",
+        "1 x a GPU, driver 1.2, 8 cores",
+    ]
     assert "numpy " in said(text, "libraries")
     assert "options" not in text
     assert said(written(options="--ignore=a.py"), "options") == "`--ignore=a.py`"
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def repository(tmp_path):
     """One commit of a source of 400 lines."""
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a.rs").write_text("a();\n" * 400)
@@ -86,15 +86,13 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def git(folder: Path, *arguments: str) -> str:
+def git(folder, *arguments):
     command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.mark.parametrize(("lines", "too_many"), [(0, False), (300, False), (301, True)])
-def test_after_300_changed_lines_of_the_source_the_tests_are_due(
-    repository: Path, lines: int, too_many: bool
-) -> None:
+def test_after_300_changed_lines_of_the_source_the_tests_are_due(repository, lines, too_many):
     commit = git(repository, "rev-parse", "HEAD").strip()
     (repository / "src" / "a.rs").write_text("a();\n" * (400 - lines))
     (repository / "other").write_text("x\n" * 500)
@@ -108,7 +106,7 @@ def test_after_300_changed_lines_of_the_source_the_tests_are_due(
     assert not too_many or said == f"src: got 301 lines changed since {commit[:12]}; allowed: 300"
 
 
-def test_a_last_run_that_failed_or_is_of_no_known_commit_is_not_enough(repository: Path) -> None:
+def test_a_last_run_that_failed_or_is_of_no_known_commit_is_not_enough(repository):
     commit = git(repository, "rev-parse", "HEAD").strip()
     assert complaint(written(commit, failed=1), repository).startswith("figures: got '7 passed, 1")
     assert "this clone does not have" in complaint(written(), repository)
@@ -116,7 +114,7 @@ def test_a_last_run_that_failed_or_is_of_no_known_commit_is_not_enough(repositor
     assert complaint("", repository).startswith("commit: got ''")
 
 
-def test_where_no_test_can_run_the_run_fails() -> None:
+def test_where_no_test_can_run_the_run_fails():
     command = [sys.executable, "-m", "tests.gpu", "--processes", "0"]
     command += ["tests/gpu/test_interpreter_lock.py", "tests/gpu/test_driver_twins.py"]
     environment = {"CUDA_VISIBLE_DEVICES": "", "PATH": "/usr/bin:/bin"}

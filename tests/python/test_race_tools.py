@@ -1,10 +1,6 @@
 """What tests/gpu/race_tools.py reads of other tools, and the table that is made of its results."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,9 +16,7 @@ from gpu.race_reports import (
     sanitizer_reports,
     verdict_of,
 )
-from gpu.race_reports import (
-    of_races as races_said,
-)
+from gpu.race_reports import of_races as races_said
 from gpu.race_tools import is_asked
 
 CSAN = """
@@ -45,19 +39,17 @@ RESULT [1.0]
 """
 
 
-def test_what_csan_shows_of_the_allocation_and_of_its_own_error_is_no_side_of_a_race() -> None:
+def test_what_csan_and_the_sanitizer_found():
+    """The line of an allocation, and that of CSAN's own error, are no side of a race."""
     (report,) = csan_reports(CSAN)
     assert marks(report) == ["the write"]
     assert len(csan_reports(CSAN + CSAN)) == 2
     assert csan_reports("RESULT [1.0]") == []
-
-
-def test_without_a_summary_nothing_was_checked() -> None:
     count, messages = sanitizer_errors(ACCESS)
     assert (count, [*messages]) == (3, ["Stream-ordered race condition of size 4 bytes"])
     assert sanitizer_errors(ACCESS.replace("3 errors", "0 errors"))[0] == 0
-    assert sanitizer_errors("RESULT [1.0]")[0] is None
-    assert sanitizer_errors(f"========= Error: Device not supported\n{ACCESS}")[0] is None
+    for unfinished in ("RESULT [1.0]", f"========= Error: Device not supported\n{ACCESS}"):
+        assert sanitizer_errors(unfinished)[0] is None, "without a summary nothing was checked"
 
 
 FREED = """========= COMPUTE-SANITIZER
@@ -86,7 +78,7 @@ Traceback (most recent call last):
 """
 
 
-def test_of_memcheck_only_reports_of_the_arrays_in_the_rounds_count() -> None:
+def test_of_memcheck_only_reports_of_the_arrays_in_the_rounds_count():
     program = (races_run.HERE / "torch_freed.py").read_text().splitlines()
     number = next(at for at, line in enumerate(program, 1) if "# the read" in line)
     before, read, small, unknown = sanitizer_reports(FREED.replace("LINE", str(number)))
@@ -95,12 +87,6 @@ def test_of_memcheck_only_reports_of_the_arrays_in_the_rounds_count() -> None:
     assert is_ours(small, "training")
     assert marks("\n".join(framed(read))) == ["the read"]
     assert framed(unknown) == []
-
-
-def test_a_program_that_was_ended_for_its_time_is_not_one_without_a_race() -> None:
-    assert [verdict_of(one) for one in (None, 0, 1, 2)] == [
-        *("timed out", "not found", "found", "failed"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -118,8 +104,11 @@ def test_a_program_that_was_ended_for_its_time_is_not_one_without_a_race() -> No
         ({"kind": "racy", "error": "not begun"}, "failed"),
     ],
 )
-def test_what_races_found_is_told_from_what_it_could_not_judge(what: Any, verdict: str) -> None:
+def test_what_races_found_is_told_from_what_it_could_not_judge(what, verdict):
     assert races_said(what) == verdict
+    assert [verdict_of(one) for one in (None, 0, 1, 2)] == [
+        *("timed out", "not found", "found", "failed"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -131,12 +120,12 @@ def test_what_races_found_is_told_from_what_it_could_not_judge(what: Any, verdic
         (["races:*:racy", "csan:b:racy"], ["races a racy"]),
     ],
 )
-def test_a_program_is_named_for_every_part_or_for_one(rules: list[str], chosen: list[str]) -> None:
+def test_a_program_is_named_for_every_part_or_for_one(rules, chosen):
     every = [(part, *one) for part in ("races", "csan") for one in (("a", "racy"), ("b", "right"))]
     assert [" ".join(one) for one in every if is_asked(rules, *one)] == chosen
 
 
-def a_side(line: str) -> dict[str, Any]:
+def a_side(line):
     own = str(perturb_judged.PROGRAMS / "p.py")
     return {"stack": [[own, 1, "f", line], ["/elsewhere/torch.py", 2, "g", "# the read"]]}
 
@@ -154,15 +143,11 @@ def a_side(line: str) -> dict[str, Any]:
     ],
 )
 def test_what_perturb_found_is_named_if_both_lines_are_marked(
-    kind: str, status: int, late: str, early: str, conclusion: str, verdict: str
-) -> None:
+    kind, status, late, early, conclusion, verdict
+):
     race = {"late": a_side(late), "early": a_side(early), "runs": 7} if late else None
-    found = {
-        "status": status,
-        "race": race,
-        "runs": [{"seconds": 2.0}] * 4,
-        "conclusion": conclusion,
-    }
+    runs = [{"seconds": 2.0}] * 4
+    found = {"status": status, "race": race, "runs": runs, "conclusion": conclusion}
     said = perturb_judged.judged("cupy_graph", kind, found)
     assert (said["verdict"], said["runs"]) == (verdict, 11 if late else 4)
 
@@ -185,34 +170,27 @@ BOTH = ["the write", "the read"]
     ],
 )
 def test_a_verdict_is_of_what_the_tool_found_and_of_how_the_program_ended(
-    status: int | None, kind: str, count: int, named: list[str], program: str, verdict: str
-) -> None:
+    status, kind, count, named, program, verdict
+):
     assert judged(status, kind, count, named, program)["verdict"] == verdict
 
 
 MACHINE = {
     "part": "machine",
     "date": "2031-02-03",
-    "gpus": ["NVIDIA Q700, 1.2", "NVIDIA Q700, 1.2"],
+    "gpus": ["NVIDIA Q700, 1.2"] * 2,
     "cores": 4,
     "python": "3.12.1",
     "versions": {"torch": "9.8"},
 }
 
 
-def one(part: str, kind: str, verdict: str, seconds: Any = 4.0, program: str = "a") -> Any:
-    return {
-        "part": part,
-        "program": program,
-        "kind": kind,
-        "verdict": verdict,
-        "seconds": seconds,
-    }
+def one(part, kind, verdict, seconds=4.0, program="a"):
+    said = {"part": part, "program": program, "kind": kind}
+    return {**said, "verdict": verdict, "seconds": seconds}
 
 
-def test_the_page_has_a_row_for_each_program_and_counts_what_was_judged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_has_a_row_for_each_program_and_counts_what_was_judged(tmp_path, monkeypatch):
     page, first, later = (tmp_path / name for name in ("races.md", "first", "later"))
     page.write_text(f"before {of_races.BEGIN}old{of_races.END} after")
     monkeypatch.setattr(of_races, "PAGE", page)
