@@ -4,12 +4,8 @@ Each does what the library's source does with the protocols, and no more; the so
 it was read. What they work on is memory of the simulated device, by streams of it.
 """
 
-from __future__ import annotations
-
-import functools
 import json
-import operator
-from typing import Any, ClassVar
+import math
 
 import capsules
 import numpy as np
@@ -20,7 +16,7 @@ from cai_bridge.testing._values import DTYPES, compact_strides
 NAMES = {np.dtype(one.typestr).str: name for name, one in DTYPES.items() if one.typestr[1] != "V"}
 
 
-def region(ptr: int, shape: tuple[int, ...], typestr: str, strides: Any = None) -> Region:
+def region(ptr, shape, typestr, strides=None):
     itemsize = np.dtype(typestr).itemsize
     strides = strides or compact_strides(shape, itemsize)
     return Region(ptr, shape, strides, NAMES[np.dtype(typestr).str], itemsize)
@@ -29,12 +25,12 @@ def region(ptr: int, shape: tuple[int, ...], typestr: str, strides: Any = None) 
 class Exporting:
     """An object with a dict, and what it keeps."""
 
-    def __init__(self, interface: dict[str, Any], *kept: Any) -> None:
+    def __init__(self, interface, *kept):
         self.__cuda_array_interface__ = interface
         self.kept = kept
 
     @classmethod
-    def of(cls, module: str) -> type[Exporting]:
+    def of(cls, module):
         """A type of that module's: the bridge knows some libraries by it."""
         return type("Array", (cls,), {"__module__": module})
 
@@ -43,25 +39,40 @@ class Taking:
     """What a library makes of an object, and the stream that it works on.
 
     `minds` tells what it does about the dict's stream: nothing, ``"works on it"``, ``"its stream
-    waits"``, or ``"the host waits"``. `keeps` tells whether it holds the object.
+    waits"``, or ``"the host waits"``. `keeps` tells whether it holds the object, and `compact`
+    whether it takes C-contiguous memory alone.
     """
 
-    name: ClassVar[str]
-    minds: ClassVar[str] = ""
-    keeps: ClassVar[bool] = True
-    on: ClassVar[str] = "its own"
+    minds, keeps, compact, on = "", True, False, "its own"
 
-    def __init__(self, cuda: Any, obj: Any, stream: Any) -> None:
+    def __init__(self, cuda, obj, stream):
         self.cuda, self.stream = cuda, stream
+        self.kept = obj if self.keeps else None
         self.region = self.take(obj)
 
-    def take(self, obj: Any) -> Region:
-        raise NotImplementedError
+    def take(self, obj):
+        said = obj.__cuda_array_interface__
+        assert type(said) is dict
+        assert {"typestr", "shape", "data", "version"} <= set(said)
+        assert said.get("mask") is None
+        assert not self.compact or said.get("strides") is None
+        if said.get("stream") is not None:
+            self.mind(self.cuda.stream_of(said["stream"]))
+        return region(said["data"][0], said["shape"], said["typestr"], said.get("strides"))
 
-    def read(self) -> Any:
+    def mind(self, theirs):
+        match self.minds:
+            case "works on it":
+                self.stream = theirs
+            case "its stream waits":
+                self.stream.wait(theirs.record())
+            case "the host waits":
+                theirs.synchronize()
+
+    def read(self):
         return self.stream.read(self.region, name=f"{self.name} reads")
 
-    def write(self, value: float) -> None:
+    def write(self, value):
         self.stream.fill(self.region, value, name=f"{self.name} writes")
 
 
@@ -73,26 +84,23 @@ class Pylibcudf(Taking):
     marked as still to do. A slice has a dict of version 3 without a stream.
     """
 
-    name = "pylibcudf"
+    name, compact = "pylibcudf", True
 
-    def take(self, obj: Any) -> Region:
-        self.obj, self.cai = obj, obj.__cuda_array_interface__
-        assert self.cai.get("mask") is None
+    def take(self, obj):
+        self.cai = obj.__cuda_array_interface__
         assert self.cai["typestr"][0] != ">"
-        assert self.cai.get("strides") is None, "a Column is C-contiguous"
-        self.ptr = self.cai["data"][0]
-        count = functools.reduce(operator.mul, self.cai["shape"])
-        self.nbytes = count * int(self.cai["typestr"][2:])
-        return region(self.ptr, self.cai["shape"], self.cai["typestr"])
+        return super().take(obj)
 
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return self.cai  # type: ignore[no-any-return]
+    def __cuda_array_interface__(self):
+        return self.cai
 
-    def byte_slice(self, part: slice) -> Any:
-        start, stop, _ = part.indices(self.nbytes)
-        data = (self.ptr + start, self.cai["data"][1])
-        cai = {"data": data, "shape": (stop - start,), "typestr": "|u1", "version": 3}
+    def byte_slice(self, part):
+        nbytes = math.prod(self.cai["shape"]) * int(self.cai["typestr"][2:])
+        start, stop, _ = part.indices(nbytes)
+        ptr, readonly = self.cai["data"]
+        cai = {"shape": (stop - start,), "typestr": "|u1", "version": 3}
+        cai["data"] = (ptr + start, readonly)
         return Exporting.of("pylibcudf.gpumemoryview")(cai, self)
 
 
@@ -106,7 +114,7 @@ class Cudf(Pylibcudf):
 
     name = "cuDF"
 
-    def take(self, obj: Any) -> Region:
+    def take(self, obj):
         assert obj.__cuda_array_interface__["strides"] is None
         return super().take(obj)
 
@@ -119,12 +127,7 @@ class Raft(Taking):
     handle works on the per-thread default one.
     """
 
-    name, keeps, on = "RAFT", False, "per-thread"
-
-    def take(self, obj: Any) -> Region:
-        self.ai = obj.__cuda_array_interface__
-        assert self.ai.get("strides") is None, "input must be c-contiguous"
-        return region(self.ai["data"][0], self.ai["shape"], self.ai["typestr"])
+    name, keeps, compact, on = "RAFT", False, True, "per-thread"
 
 
 class Ucxx(Taking):
@@ -135,13 +138,6 @@ class Ucxx(Taking):
     """
 
     name = "ucxx"
-
-    def take(self, obj: Any) -> Region:
-        iface = obj.__cuda_array_interface__
-        assert iface.get("mask") is None
-        self.obj = obj
-        self.ptr, self.readonly = iface["data"]
-        return region(self.ptr, iface["shape"], iface["typestr"], iface.get("strides"))
 
 
 class PyArrow(Taking):
@@ -154,7 +150,7 @@ class PyArrow(Taking):
 
     name, on = "PyArrow", "legacy"
 
-    def take(self, obj: Any) -> Region:
+    def take(self, obj):
         desc = obj.__cuda_array_interface__
         self.base = obj
         itemsize = np.dtype(desc["typestr"]).itemsize
@@ -176,7 +172,7 @@ class Compute(Taking):
 
     name, keeps, on = "cuda.compute", False, "legacy"
 
-    def take(self, obj: Any) -> Region:
+    def take(self, obj):
         desc = obj.__cuda_array_interface__
         assert desc["strides"] is None
         return region(obj.__cuda_array_interface__["data"][0], obj.shape, desc["typestr"])
@@ -190,18 +186,11 @@ class Dali(Taking):
     takes densely packed memory only.
     """
 
-    name, minds = "DALI", "works on it"
+    name, minds, compact = "DALI", "works on it", True
 
-    def take(self, obj: Any) -> Region:
-        iface = obj.__cuda_array_interface__
-        assert {"typestr", "shape", "data", "version"} <= set(iface)
-        assert iface.get("mask") is None
-        assert iface.get("strides") is None
-        if iface.get("stream") is not None:
-            assert iface["stream"] != 0
-            self.stream = self.cuda.stream_of(iface["stream"])
-        self.obj = obj
-        return region(iface["data"][0], iface["shape"], iface["typestr"])
+    def take(self, obj):
+        assert obj.__cuda_array_interface__.get("stream") != 0
+        return super().take(obj)
 
 
 class Cupy(Taking):
@@ -212,14 +201,6 @@ class Cupy(Taking):
     """
 
     name, minds = "CuPy", "the host waits"
-
-    def take(self, obj: Any) -> Region:
-        iface = obj.__cuda_array_interface__
-        assert iface.get("mask") is None
-        if iface.get("stream") is not None:
-            self.cuda.stream_of(iface["stream"]).synchronize()
-        self.owner = obj
-        return region(iface["data"][0], iface["shape"], iface["typestr"], iface.get("strides"))
 
 
 class Cuml(Cupy):
@@ -251,13 +232,6 @@ class ArrayViews(Taking):
 
     name, minds = "ArrayViews", "the host waits"
 
-    def take(self, obj: Any) -> Region:
-        iface = obj.__cuda_array_interface__
-        if iface.get("stream") is not None:
-            self.cuda.stream_of(iface["stream"]).synchronize()
-        self.owner = obj
-        return region(iface["data"][0], iface["shape"], iface["typestr"], iface.get("strides"))
-
 
 class PyCuda(Taking):
     """A kernel's argument: the dict's address.
@@ -267,11 +241,6 @@ class PyCuda(Taking):
     """
 
     name, keeps, on = "PyCUDA", False, "legacy"
-
-    def take(self, obj: Any) -> Region:
-        cai = getattr(obj, "__cuda_array_interface__", None)
-        assert cai
-        return region(cai["data"][0], cai["shape"], cai["typestr"], cai.get("strides"))
 
 
 class CvCuda(Taking):
@@ -284,18 +253,16 @@ class CvCuda(Taking):
 
     name, on = "CV-CUDA", "legacy"
 
-    def take(self, obj: Any) -> Region:
+    def take(self, obj):
         if not hasattr(obj, "__cuda_array_interface__"):
-            self.capsule = obj.__dlpack__(1)
-            tensor = capsules.read(self.capsule)
+            self.kept = obj.__dlpack__(1)
+            tensor = capsules.read(self.kept)
             assert tensor.name == "dltensor"
             return region(tensor.ptr, tensor.shape, "<f4")
-        iface = obj.__cuda_array_interface__
-        assert type(iface) is dict
-        assert type(iface["data"]) is type(iface["shape"]) is tuple
-        assert iface["version"] >= 2
-        self.obj, self.iface = obj, iface
-        return region(iface["data"][0], iface["shape"], iface["typestr"], iface.get("strides"))
+        said = obj.__cuda_array_interface__
+        assert type(said["data"]) is type(said["shape"]) is tuple
+        assert said["version"] >= 2
+        return super().take(obj)
 
 
 class Holoscan(Taking):
@@ -308,12 +275,8 @@ class Holoscan(Taking):
 
     name, on = "Holoscan", "legacy"
 
-    def take(self, obj: Any) -> Region:
-        iface = obj.__cuda_array_interface__
-        if iface.get("stream") is not None:
-            self.cuda.stream_of(iface["stream"]).wait(self.cuda.legacy.record())
-        self.obj = obj
-        return region(iface["data"][0], iface["shape"], iface["typestr"], iface.get("strides"))
+    def mind(self, theirs):
+        theirs.wait(self.cuda.legacy.record())
 
 
 class CuTile(Taking):
@@ -324,11 +287,6 @@ class CuTile(Taking):
     """
 
     name, keeps = "cuTile", False
-
-    def take(self, obj: Any) -> Region:
-        iface = obj.__cuda_array_interface__
-        assert type(iface) is dict
-        return region(iface["data"][0], iface["shape"], iface["typestr"], iface.get("strides"))
 
 
 class Xgboost(Taking):
@@ -341,7 +299,7 @@ class Xgboost(Taking):
 
     name, minds, keeps, on = "XGBoost", "its stream waits", False, "per-thread"
 
-    def take(self, obj: Any) -> Region:
+    def take(self, obj):
         iface = json.loads(json.dumps(obj.__cuda_array_interface__))
         assert iface["version"] <= 3
         assert obj.dtype.hasobject is False
@@ -360,18 +318,16 @@ class Mpi4py(Taking):
 
     name = "mpi4py"
 
-    def take(self, obj: Any) -> Region:
-        if hasattr(obj, "__dlpack__"):
-            self.obj = obj.__dlpack__(stream=-1, max_version=(1, 0), copy=False)
-            tensor = capsules.read(self.obj)
-            assert (tensor.name, tensor.dtype) == ("dltensor_versioned", (2, 32, 1))
-            return region(tensor.ptr, tensor.shape, "<f4")
-        iface = obj.__cuda_array_interface__
-        self.obj = obj
-        return region(iface["data"][0], iface["shape"], iface["typestr"], iface.get("strides"))
+    def take(self, obj):
+        if not hasattr(obj, "__dlpack__"):
+            return super().take(obj)
+        self.kept = obj.__dlpack__(stream=-1, max_version=(1, 0), copy=False)
+        tensor = capsules.read(self.kept)
+        assert (tensor.name, tensor.dtype) == ("dltensor_versioned", (2, 32, 1))
+        return region(tensor.ptr, tensor.shape, "<f4")
 
 
-TAKING: tuple[type[Taking], ...] = (
+TAKING = (
     *(Pylibcudf, Cudf, Raft, Compute, Ucxx, PyArrow, Dali, Cuml, Cusignal, ArrayViews, Mpi4py),
     *(PyCuda, CvCuda, Holoscan, CuTile, Xgboost),
 )

@@ -4,46 +4,40 @@ Each does what the library's source does with the protocols, and no more; the so
 it was read. Work on the arrays is queued on streams of the simulated device.
 """
 
-from __future__ import annotations
-
-from typing import Any, ClassVar
+import functools
 
 import capsules
 import numpy as np
 from systems import Exporting
 
+as_bytes = functools.partial(dict, shape=(32,), typestr="|u1")
+as_floats = functools.partial(dict, shape=(8,), typestr="<f4")
+
 
 class Making:
     """A library's own array: the dict that it exports, of memory that its stream writes to.
 
-    `unsaid` tells what comes of it where nobody says its stream: ``"host"``, where the bridge makes
-    the host wait, or ``"right"``. `module` is that of its type.
+    `said` is the dict but for its address. `unsaid` tells what comes of it where nobody says its
+    stream: ``"host"``, where the bridge makes the host wait, or ``"right"``. `module` is that of
+    its type.
     """
 
-    name: ClassVar[str]
-    unsaid: ClassVar[str]
-    module: ClassVar[str] = __name__
-    on: ClassVar[str] = "its own"
-    memory: ClassVar[str] = "pool"
+    unsaid, module, on, memory = "host", __name__, "its own", "pool"
 
-    def __init__(self, cuda: Any, stream: Any) -> None:
+    def __init__(self, cuda, stream):
         self.cuda, self.stream = cuda, stream
         self.bytes = cuda.array([0.0] * 8, speaks=(), memory=self.memory, stream=stream)
         stream.fill(self.bytes, 7.0, name=f"{self.name} writes")
         self.array = self.made(self.bytes.ptr)
 
-    def made(self, ptr: int) -> Any:
+    def made(self, ptr):
         return Exporting.of(self.module)(self.interface(ptr), self.bytes)
 
-    def interface(self, ptr: int) -> dict[str, Any]:
-        raise NotImplementedError
+    def interface(self, ptr):
+        return {**self.said, "data": (ptr, False)}
 
-    def write(self, value: float) -> None:
+    def write(self, value):
         self.stream.fill(self.bytes, value, name=f"{self.name} writes again")
-
-
-AS_BYTES = {"shape": (32,), "typestr": "|u1"}
-AS_FLOATS = {"shape": (8,), "typestr": "<f4"}
 
 
 class RmmBuffer(Making):
@@ -53,10 +47,8 @@ class RmmBuffer(Making):
     version 0, and all work on it is asynchronous.
     """
 
-    name, unsaid = "RMM", "host"
-
-    def interface(self, ptr: int) -> dict[str, Any]:
-        return {**AS_BYTES, "data": (ptr, False), "strides": None, "version": 0}
+    name = "RMM"
+    said = as_bytes(strides=None, version=0)
 
 
 class PylibcudfColumn(Making):
@@ -65,10 +57,8 @@ class PylibcudfColumn(Making):
     The source is that of `systems.Pylibcudf`: bytes, version 3, no stream.
     """
 
-    name, unsaid, module = "pylibcudf", "host", "pylibcudf.gpumemoryview"
-
-    def interface(self, ptr: int) -> dict[str, Any]:
-        return {**AS_BYTES, "data": (ptr, False), "strides": None, "version": 3}
+    name, module = "pylibcudf", "pylibcudf.gpumemoryview"
+    said = as_bytes(strides=None, version=3)
 
 
 class CudfColumn(Making):
@@ -78,13 +68,11 @@ class CudfColumn(Making):
     3, no stream, strides always, and a mask where there are nulls.
     """
 
-    name, unsaid, module = "cuDF", "host", "cudf.core.column.numerical"
+    name, module = "cuDF", "cudf.core.column.numerical"
+    said = as_floats(strides=(4,), version=3)
 
-    def interface(self, ptr: int) -> dict[str, Any]:
-        return {**AS_FLOATS, "data": (ptr, False), "strides": (4,), "version": 3}
-
-    def with_nulls(self) -> Any:
-        mask = Exporting({**AS_BYTES, "data": (self.bytes.ptr, False), "version": 3})
+    def with_nulls(self):
+        mask = Exporting(as_bytes(data=(self.bytes.ptr, False), version=3))
         interface = {**self.array.__cuda_array_interface__, "mask": mask}
         return Exporting.of(self.module)(interface, self.bytes)
 
@@ -95,10 +83,8 @@ class RaftArray(Making):
     https://github.com/rapidsai/raft, python/pylibraft/pylibraft/common/device_ndarray.py.
     """
 
-    name, unsaid, module = "RAFT", "host", "pylibraft.common.device_ndarray"
-
-    def interface(self, ptr: int) -> dict[str, Any]:
-        return {**np.empty(8, "<f4").__array_interface__, "data": (ptr, False)}
+    name, module = "RAFT", "pylibraft.common.device_ndarray"
+    said = np.empty(8, "<f4").__array_interface__
 
 
 class UcxxBuffer(Making):
@@ -107,10 +93,8 @@ class UcxxBuffer(Making):
     https://github.com/rapidsai/ucxx, python/ucxx/ucxx/_lib/libucxx.pyx: bytes, version 2.
     """
 
-    name, unsaid = "ucxx", "host"
-
-    def interface(self, ptr: int) -> dict[str, Any]:
-        return {**AS_BYTES, "data": (ptr, False), "version": 2}
+    name = "ucxx"
+    said = as_bytes(version=2)
 
 
 class PycudaArray(Making):
@@ -119,11 +103,8 @@ class PycudaArray(Making):
     https://github.com/inducer/pycuda, pycuda/gpuarray.py, 2026.1.
     """
 
-    name, unsaid, module = "PyCUDA", "host", "pycuda.gpuarray"
-
-    def interface(self, ptr: int) -> dict[str, Any]:
-        data = {"strides": (4,), "data": (ptr, False), "stream": None}
-        return {**AS_FLOATS, **data, "version": 3}
+    name, module = "PyCUDA", "pycuda.gpuarray"
+    said = as_floats(strides=(4,), stream=None, version=3)
 
 
 class CvcudaBuffer(Making):
@@ -133,20 +114,18 @@ class CvcudaBuffer(Making):
     attribute of the object, and a ``__dlpack__`` that takes a stream and orders nothing.
     """
 
-    name, unsaid, module = "CV-CUDA", "host", "nvcv"
+    name, module = "CV-CUDA", "nvcv"
+    said = as_floats(strides=(4,), version=2)
 
-    def made(self, ptr: int) -> Any:
+    def made(self, ptr):
         asked = {
             "__module__": self.module,
             "__dlpack__": lambda _, stream=None: self.bytes.__dlpack__(stream=-1),
             "__dlpack_device__": lambda _: (2, 0),
         }
-        made: Any = type("ExternalBuffer", (), asked)()
+        made = type("ExternalBuffer", (), asked)()
         made.__cuda_array_interface__ = self.interface(ptr)
         return made
-
-    def interface(self, ptr: int) -> dict[str, Any]:
-        return {**AS_FLOATS, "strides": (4,), "data": (ptr, False), "version": 2}
 
 
 class CucimImage(Making):
@@ -156,10 +135,7 @@ class CucimImage(Making):
     """
 
     name, unsaid, on = "cuCIM", "right", "legacy"
-
-    def interface(self, ptr: int) -> dict[str, Any]:
-        said = {"descr": [("", "<f4")], "strides": None, "mask": None, "version": 3, "stream": 1}
-        return {**AS_FLOATS, **said, "data": (ptr, False)}
+    said = as_floats(descr=[("", "<f4")], strides=None, mask=None, version=3, stream=1)
 
 
 class DaliTensor(Making):
@@ -170,15 +146,16 @@ class DaliTensor(Making):
     """
 
     name, unsaid = "DALI", "right"
+    said = as_floats(strides=None, version=2)
 
-    def made(self, ptr: int) -> Any:
+    def made(self, ptr):
         making = self
 
         class TensorGPU(Exporting):
-            def __dlpack_device__(self) -> tuple[int, int]:
+            def __dlpack_device__(self):
                 return 2, 0
 
-            def __dlpack__(self, stream: Any = None, dl_device: Any = None) -> Any:
+            def __dlpack__(self, stream=None, dl_device=None):
                 assert stream != 0
                 if stream != -1:
                     on = making.cuda.stream_of(1 if stream is None else stream)
@@ -186,8 +163,7 @@ class DaliTensor(Making):
                 fields = {"form": "legacy", "shape": (8,), "owner": self}
                 return capsules.HandMade(ptr, **fields).capsule()
 
-        interface = {**AS_FLOATS, "data": (ptr, False), "strides": None, "version": 2}
-        return TensorGPU(interface, self.bytes)
+        return TensorGPU(self.interface(ptr), self.bytes)
 
 
 class CumlArray(Making):
@@ -198,21 +174,18 @@ class CumlArray(Making):
     own array, whose dict names CuPy's current stream.
     """
 
-    name, unsaid, module = "cuML", "host", "cuml.internals.array"
+    name, module = "cuML", "cuml.internals.array"
+    said = as_floats(descr=[("", "<f4")], strides=(4,), version=3)
 
-    def interface(self, ptr: int) -> dict[str, Any]:
-        said = {"descr": [("", "<f4")], "strides": (4,), "version": 3}
-        return {**AS_FLOATS, **said, "data": (ptr, False), "stream": self.stream.handle}
+    def interface(self, ptr):
+        return {**super().interface(ptr), "stream": self.stream.handle}
 
 
 class NumbaOf(Making):
     """A Numba array that no stream was given, so of Numba's default one: its dict says None."""
 
     unsaid, on, module = "right", "legacy", "numba.cuda.cudadrv.devicearray"
-
-    def interface(self, ptr: int) -> dict[str, Any]:
-        said = {**AS_FLOATS, "data": (ptr, False), "strides": None, "version": 3}
-        return {**said, "stream": None}
+    said = as_floats(strides=None, version=3, stream=None)
 
 
 class CusignalShared(NumbaOf):
@@ -234,19 +207,19 @@ class PyArrowBuffer(NumbaOf):
 
     name = "PyArrow"
 
-    def made(self, ptr: int) -> Any:
+    def made(self, ptr):
         return Exporting.of(self.module)(self.interface(ptr))
 
 
-MAKING: tuple[type[Making], ...] = (
+MAKING = (
     *(RmmBuffer, PylibcudfColumn, CudfColumn, RaftArray, UcxxBuffer, CucimImage),
     *(PycudaArray, CvcudaBuffer),
     *(DaliTensor, CumlArray, CusignalShared, PyArrowBuffer),
 )
 
 
-def floats(seen: Any, view: Any) -> list[float]:
+def floats(seen, view):
     """The floats that a read of a view saw, which may have been of its bytes."""
     if view.typestr == "|u1":
-        return np.array(seen, "u1").view("<f4").tolist()  # type: ignore[no-any-return]
+        return np.array(seen, "u1").view("<f4").tolist()
     return list(seen)

@@ -6,13 +6,10 @@ is a race into a system that ignores the dict's stream, unless the bridge knows 
 default streams; out of one, the host waits.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 import types
 import weakref
-from typing import Any
 
 import pytest
 from contract import rows
@@ -42,7 +39,7 @@ WITHOUT_DICTS = sorted({row[0] for row in _habits() if row[1] == "IgnoresDicts"}
 ANSWERS = "ignore::cai_bridge.HostSyncWarning"
 
 
-def works_on(cuda: Any, system: Any) -> Any:
+def works_on(cuda, system):
     """The stream that a system works on."""
     streams = {"legacy": cuda.legacy, "per-thread": cuda.default_stream(0, per_thread=True)}
     return streams.get(system.on) or cuda.stream(system.name)
@@ -51,20 +48,22 @@ def works_on(cuda: Any, system: Any) -> Any:
 class Hand:
     """An array of a library with DLPack's exchange API, written to on its stream, and handed on."""
 
-    def __init__(self, cuda: Any, system: Any) -> None:
+    def __init__(self, cuda, system):
         self.cuda, self.system = cuda, system
         self.producer, self.theirs = cuda.stream("producer's"), works_on(cuda, system)
-        self.x = cuda.array(
-            [0.0] * 8, speaks="exchange", memory="pool", stream=self.producer, name="x"
-        )
+        own = {"speaks": "exchange", "memory": "pool", "stream": self.producer}
+        self.x = cuda.array([0.0] * 8, name="x", **own)
         self.producer.fill(self.x, 7.0, name="the producer's write")
 
-    def view(self, **how: Any) -> Any:
+    def view(self, **how):
         with self.cuda.current_stream(self.producer):
             return to_cai(self.x, **how)
 
-    def taken(self, view: Any) -> Any:
+    def taken(self, view):
         return self.system(self.cuda, view, self.theirs)
+
+    def write_next(self):
+        self.producer.fill(self.x, 9.0, name="the producer's next write")
 
 
 def test_every_stand_in_is_of_a_system_in_the_table():
@@ -75,9 +74,6 @@ def test_every_stand_in_is_of_a_system_in_the_table():
     for system in cited:
         real = "gpu/test_systems.py" in str(system) and "python/test_systems.py" not in str(system)
         assert real or any(name in system["name"] for name in stood_in), system["name"]
-
-
-# --- into a system --------------------------------------------------------------------------------
 
 
 @each_taking
@@ -117,7 +113,7 @@ def test_unsaid_it_is_right_where_a_system_is_imported_that_works_on_default_str
     seen = taken.read()
     assert taken.cai["stream"] == hand.producer.handle
     del taken, view
-    hand.producer.fill(hand.x, 9.0, name="the producer's next write")
+    hand.write_next()
     assert done(seen) == SEEN
 
 
@@ -131,7 +127,7 @@ def test_unsaid_a_system_that_works_on_the_legacy_default_stream_is_in_order(
     hand = Hand(cuda, system)
     with hand.view() as view:
         seen = hand.taken(view).read()
-    hand.producer.fill(hand.x, 9.0, name="the producer's next write")
+    hand.write_next()
     assert done(seen) == SEEN
 
 
@@ -140,7 +136,7 @@ def test_cv_cuda_takes_a_view_of_dlpack_whose_stream_it_passes_by_position(cuda)
     taken = hand.taken(from_cai(hand.view()))
     seen = taken.read()
     del taken
-    hand.producer.fill(hand.x, 9.0, name="the producer's next write")
+    hand.write_next()
     assert done(seen) == SEEN
 
 
@@ -184,7 +180,7 @@ def test_the_producers_next_write_comes_after_its_read(cuda, system):
     taken = hand.taken(view)
     seen = taken.read()
     del taken, view
-    hand.producer.fill(hand.x, 9.0, name="the producer's next write")
+    hand.write_next()
     assert done(seen) == SEEN
 
 
@@ -198,7 +194,7 @@ def test_with_the_ends_order_left_out_there_is_a_race(cuda, system):
         cuda.suppress("cuStreamWaitEvent", nth)
     view.release()
     cuda.clear_faults()
-    hand.producer.fill(hand.x, 9.0)
+    hand.write_next()
     assert {report.kind for report in cuda.reports} == {"race"}
 
 
@@ -228,7 +224,7 @@ def test_what_keeps_no_owner_is_used_in_a_with_block(cuda, system):
     assert not system.keeps
     with hand.view(stream=hand.theirs) as view:
         seen = hand.taken(view).read()
-    hand.producer.fill(hand.x, 9.0)
+    hand.write_next()
     assert done(seen) == SEEN
 
 
@@ -252,19 +248,18 @@ def test_mpi_sends_what_was_waited_for_by_either_protocol(cuda, door):
         taken = Mpi4py(cuda, given, None)
         cuda.stream_of(view.stream).synchronize()
         seen = cuda.read(taken.region)  # MPI reads it before the call returns
-    hand.producer.fill(hand.x, 9.0)
+    hand.write_next()
     assert seen == SEEN
 
 
-# --- out of a system ------------------------------------------------------------------------------
+def said(cuda, system):
+    """A system's array, and a view of it that is told its stream where nothing names it."""
+    theirs = works_on(cuda, system)
+    made = system(cuda, theirs)
+    return made, view_of(system, made, **({} if system.unsaid == "right" else {"stream": theirs}))
 
 
-def how_to_say(system: Any, stream: Any) -> dict[str, Any]:
-    """The argument that a system's array needs: its stream, where nothing names it."""
-    return {} if system.unsaid == "right" else {"stream": stream}
-
-
-def view_of(system: Any, made: Any, **how: Any) -> Any:
+def view_of(system, made, **how):
     """A DLPack view of a system's array."""
     if hasattr(made.array, "__dlpack__") and system.unsaid != "host":
         return from_cai(to_cai(made.array), **how)
@@ -273,9 +268,7 @@ def view_of(system: Any, made: Any, **how: Any) -> Any:
 
 @each_making
 def test_a_consumer_reads_what_the_system_wrote_late(cuda, system):
-    theirs = works_on(cuda, system)
-    made = system(cuda, theirs)
-    view = view_of(system, made, **how_to_say(system, theirs))
+    made, view = said(cuda, system)
     assert view.ptr == made.bytes.ptr
     seen = taken_on(cuda, view)
     assert called(cuda, *BLOCKS) == []
@@ -294,14 +287,11 @@ def test_unsaid_it_is_right_and_the_host_waits_where_nothing_names_the_stream(cu
     assert floats(seen.value, view) == SEEN
 
 
-KNOWN = [system for system in MAKING if system.name != "DALI"]
-
-
-@pytest.mark.parametrize("system", KNOWN, ids=lambda system: system.name)
+@pytest.mark.parametrize(
+    "system", [one for one in MAKING if one.name != "DALI"], ids=lambda system: system.name
+)
 def test_the_systems_next_write_comes_after_the_consumers_read(cuda, system):
-    theirs = works_on(cuda, system)
-    made = system(cuda, theirs)
-    view = view_of(system, made, **how_to_say(system, theirs))
+    made, view = said(cuda, system)
     seen = taken_on(cuda, view)
     view.release()
     seen.release()
@@ -310,8 +300,8 @@ def test_the_systems_next_write_comes_after_the_consumers_read(cuda, system):
     assert floats(seen.value, view) == SEEN
 
 
+@each_making
 @pytest.mark.filterwarnings(ANSWERS)
-@pytest.mark.parametrize("system", MAKING, ids=lambda system: system.name)
 def test_of_a_stream_that_nobody_said_the_memory_is_kept_until_the_consumer_is_done(cuda, system):
     made = system(cuda, works_on(cuda, system))
     view = view_of(system, made)
@@ -333,9 +323,7 @@ def test_of_a_stream_that_nobody_said_the_memory_is_kept_until_the_consumer_is_d
 
 @each_making
 def test_the_systems_array_lives_as_long_as_the_view(cuda, system):
-    theirs = works_on(cuda, system)
-    made = system(cuda, theirs)
-    view = view_of(system, made, **how_to_say(system, theirs))
+    made, view = said(cuda, system)
     gone = weakref.ref(made.array)
     made.array = None
     gc.collect()
@@ -352,10 +340,8 @@ def test_the_systems_array_lives_as_long_as_the_view(cuda, system):
 @pytest.mark.parametrize("to", ["dlpack", "cai"])
 @each_making
 def test_convert_takes_a_view_of_it(cuda, system, to):
-    theirs = works_on(cuda, system)
-    made = system(cuda, theirs)
-    mine = cuda.stream("consumer's")
-    view = convert(view_of(system, made, **how_to_say(system, theirs)), to, stream=mine)
+    mine, (_, view) = cuda.stream("consumer's"), said(cuda, system)
+    view = convert(view, to, stream=mine)
     kind = "dlpack" if to == "dlpack" else "cai-waits"
     seen = cuda.consumer(kind, mine).read(view)
     cuda.synchronize()
