@@ -11,7 +11,6 @@ import producers
 import pytest
 from fakes import OnlyCai
 from producers import Array, Library, device, speaking
-from test_conformance_breaches import judged
 
 from cai_bridge.conformance import (
     ConsumerAdapter,
@@ -23,8 +22,6 @@ from cai_bridge.conformance import (
 )
 from cai_bridge.conformance.libraries.simulated import Consumer
 from cai_bridge.conformance.missing import MissingMemberError
-
-# --- what it has ----------------------------------------------------------------------------------
 
 
 def test_a_full_array_is_made_and_filled_on_the_current_stream(lab: Any) -> None:
@@ -146,53 +143,46 @@ def test_an_array_that_cannot_say_where_it_is_is_left_to_the_check(lab: Any) -> 
     assert "RuntimeError: not today" in found.evidence
 
 
-# --- what it lacks --------------------------------------------------------------------------------
+def no_fill(_: Any) -> Any:
+    raise AttributeError("fill")
 
 
-def test_arrays_that_cannot_be_filled_leave_the_check_without_a_verdict(lab: Any) -> None:
-    class Fixed(Library):
-        array = speaking("Fixed", ("cai", "dlpack"), fill=property(lambda _: no_attribute("fill")))
-
-    found = check_producer(Fixed, lab=lab, only="cai-pending")["cai-pending"]
-    assert (found.outcome, found.missing) == ("skipped", "fill(array, value)")
-    assert found.evidence.startswith("the adapter has no fill(), and the arrays have none; see ")
+class OtherFill(Array):
+    def fill(self, value: float, *, stream: Any) -> None:
+        raise AssertionError
 
 
-def no_attribute(name: str) -> Any:
-    raise AttributeError(name)
+UNFILLED = speaking("Fixed", ("cai", "dlpack"), fill=property(no_fill))
+OTHER = type("Other", (producers.Cai, OtherFill), {})
+# What adapters lack: the member, and what is said of it.
+LACKS = [
+    (Library, {"array": UNFILLED}, "cai-pending", "fill(array, value)", "fill(), and the arrays"),
+    (Library, {"array": OTHER}, "cai-pending", "fill(array, value)", "fill()"),
+    (Library, {"stream": lambda self: None}, "cai-pending-on-two", "stream()", ""),
+    (Library, {"stream": lambda self: None}, "dlpack-pending-on-two", "stream()", ""),
+    (Library, {}, "cai-lazy", "lazy()", "lazy(), which gives arrays that are not"),
+    (
+        Consumer,
+        {"copy": ConsumerAdapter.copy},
+        *("takes-cai-stream", "copy(array)", "copy(), and the arrays have none"),
+    ),
+    (
+        Consumer,
+        {"values": ConsumerAdapter.values},
+        *("takes-cai-stream", "values(copied)"),
+        "values(), and the arrays have no tolist",
+    ),
+]
 
 
-def test_a_library_without_streams_leaves_work_on_two_without_a_verdict(lab: Any) -> None:
-    class Streamless(Library):
-        def stream(self) -> None:
-            return None
-
-    for only in ("cai-pending-on-two", "dlpack-pending-on-two"):
-        found = check_producer(Streamless, lab=lab, only=only)[only]
-        assert (found.outcome, found.missing) == ("skipped", "stream()")
-
-
-class Bare(Consumer):
-    """Its arrays have neither ``copy`` nor ``tolist``, and it knows no other way."""
-
-    copy = ConsumerAdapter.copy
-
-
-class Unreadable(Consumer):
-    """What `copy` gives has no ``tolist``, and it knows no other way."""
-
-    values = ConsumerAdapter.values
-
-
-def test_a_consumer_whose_arrays_cannot_be_copied_or_read_says_what_it_lacks(lab: Any) -> None:
-    only = "takes-cai-stream"
-    for kind, member, more in (
-        (Bare, "copy(array)", "copy(), and the arrays have none; see Bare, "),
-        (Unreadable, "values(copied)", "values(), and the arrays have no tolist; see Unreadable, "),
-    ):
-        found = check_consumer(kind, lab=lab, only=only)[only]
-        assert (found.outcome, found.missing) == ("skipped", member)
-        assert found.evidence.startswith(f"the adapter has no {more}")
+@pytest.mark.parametrize(("kind", "members", "only", "missing", "said"), LACKS)
+def test_what_an_adapter_lacks_leaves_a_check_without_a_verdict(
+    kind: Any, members: dict[str, Any], only: str, missing: str, said: str, lab: Any
+) -> None:
+    check = check_consumer if kind is Consumer else check_producer
+    found = check(type("Lacking", (kind,), members), lab=lab, only=only)[only]
+    assert (found.outcome, found.missing) == ("skipped", missing)
+    assert found.evidence.startswith(f"the adapter has no {said}")
 
 
 class NamesOne(Library):
@@ -232,15 +222,6 @@ def test_an_adapter_whose_on_does_nothing_is_told_so(name):
     assert found.evidence.startswith("on(stream) does not make the stream the current one")
 
 
-def test_a_fill_of_another_form_is_asked_for():
-    class Filling(Array):
-        def fill(self, value, *, stream):
-            raise AssertionError
-
-    kind = type("Filling", (Library,), {"array": type("F", (producers.Cai, Filling), {})})
-    assert "the adapter has no fill()" in check_producer(kind)["cai-pending"].evidence
-
-
 def test_a_library_of_one_dimension_says_so():
     class Flat(Library):
         def make(self, shape, dtype):
@@ -251,10 +232,3 @@ def test_a_library_of_one_dimension_says_so():
     report = check_producer(Flat)
     assert report.failed == ()
     assert report.ok
-
-
-def test_an_adapter_without_lazy_arrays_says_what_it_lacks():
-    found = judged("cai-lazy")
-    assert found.outcome == "skipped"
-    assert found.evidence.startswith("the adapter has no lazy(), which gives arrays that are not")
-    assert found.missing == "lazy()"

@@ -1,4 +1,4 @@
-"""What `check_producer` and `check_consumer` are given: wrong arguments, and what has no name."""
+"""What the kit's functions are given: wrong arguments, and what has no name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import pytest
 from producers import Library
 
-from cai_bridge.conformance import ConsumerAdapter, check_consumer, check_producer
+from cai_bridge.conformance import ConsumerAdapter, check_consumer, check_producer, open_lab
 
 
 class WithArguments(Library):
@@ -32,6 +32,10 @@ def test_a_program_of_what_has_no_name_says_where_to_put_it(make):
     assert "p = as_producer(...)  # what you gave to check_producer" in program
 
 
+Mistyped = type("Mistyped", (Library,), {"dtypes": "float32"})
+Odd = type("Odd", (ConsumerAdapter,), {"doors": ("nope",)})
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -42,14 +46,15 @@ def test_a_program_of_what_has_no_name_says_where_to_put_it(make):
         (lambda: check_producer(Library, only=3), TypeError, "only: got int"),
         (lambda: check_producer(Library, only=b"cai-shape"), TypeError, "only: got bytes"),
         (lambda: check_producer(Library, only=()), ValueError, "only: got no name"),
+        (lambda: check_producer(Mistyped), TypeError, "dtypes: got a str; allowed: a tuple of n"),
+        (lambda: check_consumer(Odd), ValueError, "doors: got 'nope'"),
+        (
+            lambda: open_lab("nowhere"),
+            ValueError,
+            "where: got 'nowhere'; allowed: None, 'simulated' or 'gp",
+        ),
     ],
 )
 def test_a_wrong_argument_is_refused_by_name(call, error, message):
     with pytest.raises(error, match=message):
         call()
-
-
-def test_a_door_that_there_is_not_is_refused():
-    kind = type("Odd", (ConsumerAdapter,), {"doors": ("nope",)})
-    with pytest.raises(ValueError, match="doors: got 'nope'"):
-        check_consumer(kind)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from cai_bridge.conformance import in_another_thread
 from cai_bridge.conformance.lab import CaiArray
 from cai_bridge.conformance.lab.array import FILLER, GUARD, LabArray
 
@@ -86,11 +84,3 @@ def test_items_in_the_other_byte_order(lab: Any) -> None:
 def test_a_layout_that_there_is_not_is_refused(lab: Any) -> None:
     with pytest.raises(ValueError, match=r"layout: got 'diagonal'; allowed: 'C', "):
         CaiArray(lab, layout="diagonal")
-
-
-def test_what_another_thread_raises_is_raised_here(lab: Any) -> None:
-    seen: list[int] = []
-    in_another_thread(lambda: seen.append(threading.get_ident()), lab)
-    assert seen != [threading.get_ident()]
-    with pytest.raises(ZeroDivisionError):
-        in_another_thread(lambda: 1 / 0, lab)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import threading
+import time
 from typing import Any
 
 import planted
@@ -32,53 +33,51 @@ def test_the_kits_own_library_keeps_every_requirement(role: str, lab: Any) -> No
     assert sum(one.outcome == "passed" for one in report.verdicts) >= 55
 
 
-def without_a_current_device(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SimulatedLab, "current", lambda _: contextlib.nullcontext())
+_read = SimulatedLab.read
 
 
-def that_orders_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SimulatedLab, "order", lambda *_: None)
+def read_elsewhere(self: Any, stream: int, region: Any, name: str = "the read") -> Any:
+    del region
+    spare = self.memory(4096)
+    return _read(self, stream, self.words(spare.ptr, 12), name)
 
 
-def that_reads_on_the_host_what_was_before(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(dlpack_arguments, "on_host", lambda _, said: [-1.0] * said.size)
-
-
-def whose_probe_sees_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SimulatedLab, "is_behind", lambda *_: False)
-
-
-def whose_queued_reads_see_nothing(patch: pytest.MonkeyPatch) -> None:
-    read = SimulatedLab.read
-
-    def elsewhere(self: Any, stream: int, region: Any, name: str = "the read") -> Any:
-        del region
-        spare = self.memory(4096)
-        return read(self, stream, self.words(spare.ptr, 12), name)
-
-    patch.setattr(SimulatedLab, "read", elsewhere)
-
-
+# A lab without a current device, that orders nothing, that reads on the host what was there before,
+# whose probe sees nothing, whose queued reads see nothing.
 LABS = [
-    ("producer", without_a_current_device),
-    ("consumer", without_a_current_device),
-    ("producer", that_orders_nothing),
-    ("consumer", that_orders_nothing),
-    ("producer", that_reads_on_the_host_what_was_before),
-    ("producer", whose_probe_sees_nothing),
-    ("producer", whose_queued_reads_see_nothing),
+    ("producer", SimulatedLab, "current", lambda _: contextlib.nullcontext()),
+    ("consumer", SimulatedLab, "current", lambda _: contextlib.nullcontext()),
+    ("producer", SimulatedLab, "order", lambda *_: None),
+    ("consumer", SimulatedLab, "order", lambda *_: None),
+    ("producer", dlpack_arguments, "on_host", lambda _, said: [-1.0] * said.size),
+    ("producer", SimulatedLab, "is_behind", lambda *_: False),
+    ("producer", SimulatedLab, "read", read_elsewhere),
 ]
 
 
-@pytest.mark.parametrize(("role", "broken"), LABS)
+@pytest.mark.parametrize(("role", "owner", "name", "broken"), LABS)
 def test_a_right_library_is_not_accused_of_what_a_lab_gets_wrong(
-    role: str, broken: Callable[[pytest.MonkeyPatch], None], lab: Any, monkeypatch: Any
+    role: str, owner: Any, name: str, broken: Any, lab: Any, monkeypatch: Any
 ) -> None:
-    broken(monkeypatch)
+    monkeypatch.setattr(owner, name, broken)
     report = CHECKS[role](planted.library(role, "right", {"change": []}), lab=lab)
     accused = {one.name: one.evidence for one in report.failed if one.requirement.level == "must"}
     assert accused == {}
     assert any(LAB_FAILS in one.evidence for one in report.verdicts)
+
+
+def test_what_another_thread_does_is_waited_for_and_what_it_raises_is_raised_here(lab: Any) -> None:
+    seen: list[int] = []
+
+    def work() -> None:
+        time.sleep(0.05)
+        seen.append(threading.get_ident())
+
+    in_another_thread(work, lab)
+    assert seen
+    assert seen != [threading.get_ident()]
+    with pytest.raises(ZeroDivisionError):
+        in_another_thread(lambda: 1 / 0, lab)
 
 
 @pytest.mark.parametrize("bare", [False, True])

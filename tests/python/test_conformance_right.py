@@ -1,24 +1,25 @@
-"""Libraries that are right in ways of their own, which no requirement may take for a fault."""
+"""Libraries that keep all that is required, and how requirements are written."""
 
 from __future__ import annotations
 
+import tomllib
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-import producers
 import pytest
-from producers import (
-    Array,
-    Library,
-    current_stream,
-    device,
-    in_a_circle,
-    judged,
-    saying,
-    speaking,
-)
+from producers import WITHOUT, Array, Library, current_stream, device, in_a_circle, speaking
 
-from cai_bridge.conformance import check_consumer, check_producer, open_lab
+from cai_bridge import conformance
+from cai_bridge.conformance import check_consumer, check_producer, consumer_named, requirements
 from cai_bridge.conformance.libraries.simulated import Consumer
+from cai_bridge.conformance.missing import near
+
+TEXTS = tomllib.loads(files(conformance).joinpath("requirements.toml").read_text("utf-8"))
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TOY = (EXAMPLES / "toy_library.py").read_text().splitlines()
+LINE = TOY.index("class Consumer(ConsumerAdapter):") + 1
+PLACE = f"Consumer, {near(str(EXAMPLES / 'toy_library.py'))}:{LINE}"
 
 
 def worked_on(array: Array) -> Array:
@@ -46,6 +47,7 @@ def filled_behind_its_own_work(self: Array, value: float) -> None:
 
 
 KINDS = {
+    "as it is": Library.array,
     "in garbage cycles": speaking("Circular", made=in_a_circle),
     "always at work": speaking(
         "Busy",
@@ -57,93 +59,16 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_library_that_is_right_passes(kind: str) -> None:
-    adapter = type("Right", (Library,), {"array": KINDS[kind]})
-    with open_lab("simulated") as lab:
-        report = check_producer(adapter, lab=lab)
+def test_a_library_that_is_right_passes(kind: str, lab: Any) -> None:
+    report = check_producer(type("Right", (Library,), {"array": KINDS[kind]}), lab=lab)
     told = {one.name: one.evidence for one in report.failed}
     # No function in Python fails with an exception set, which is advice.
     assert told.keys() == {"exchange-errors"}, told
-
-
-class Copying(Library):
-    """Slices of its arrays are arrays of their own."""
-
-    class Own(producers.Cai, producers.DLPack, Array):
-        def __getitem__(self, index):
-            part, stream = super().__getitem__(index), producers.current_stream()
-            copy = type(self).made(part._region.shape, part._region.dtype)
-            if part._region.size:
-                self._memory.order_before(stream)
-                stream.copy(copy._region, part._region)
-                stream.synchronize()
-            return copy
-
-        def tolist(self):
-            return tuple(map(tuple, super().tolist()))
-
-    array = Own
-
-
-def test_a_library_whose_slices_are_copies_and_whose_rows_are_tuples_fails_in_nothing():
-    report = check_producer(Copying)
-    assert {one.name: one.evidence for one in report.failed} == {}
-    assert report["cai-pending-on-two"].evidence == "slices of the arrays are copies"
-    for door in ("cai", "dlpack"):
-        for name in ("values", "offset", "reversed"):
-            assert report[f"{door}-{name}"].outcome == "passed"
-
-
-class Tuple(tuple):
-    """A tuple with more to it, such as a namedtuple."""
-
-
-class Dict(dict):
-    """A dict with more to it, such as an OrderedDict."""
-
-
-class Number(int):
-    """An integer with more to it, such as that of an IntEnum."""
-
-
-class Text(str):
-    """The same of a text."""
-
-
-class Subclasses(Library):
-    """What it hands out is of subclasses, which the specifications do not forbid."""
-
-    class Own(producers.Cai, producers.DLPack, Array):
-        def interface(self):
-            said = Array.interface(self)
-            for name in ("shape", "strides", "data"):
-                said[name] = said[name] and Tuple(said[name])
-            said["shape"] = Tuple(map(Number, said["shape"]))
-            said["data"] = Tuple((Number(said["data"][0]), said["data"][1]))
-            said["descr"] = [Tuple(field) for field in said["descr"]]
-            said["stream"] = said["stream"] and Number(said["stream"])
-            return Dict({**said, "version": Number(3), "typestr": Text(said["typestr"])})
-
-        def device(self):
-            return Tuple((Number(2), 0))
-
-    array = Own
-
-
-def test_subclasses_of_the_types_that_are_named_fail_in_nothing():
-    report = check_producer(Subclasses)
-    assert {one.name: one.evidence for one in report.failed} == {}
-    judged_here = {one.name for one in report.verdicts if one.outcome == "passed"}
-    assert {"cai-stream-lifetime", "cai-pending", "dlpack-device"} <= judged_here
-
-
-def halves(array, descr):
-    return [("x", "<f2", (2,))] if array._region.dtype == "float32" else descr
-
-
-def test_fields_with_shapes_are_a_descr():
-    found = judged(None, "cai-descr", interface=saying(descr=halves))
-    assert found.outcome == "passed"
+    assert report.ok
+    if kind == "as it is":
+        left = {one.name for one in report.verdicts if one.outcome != "passed"}
+        assert left == WITHOUT | {f"{door}-extents" for door in ("cai", "dlpack", "exchange")}
+    assert {one.name for one in report.verdicts if not one.evidence} == set()
 
 
 class Circular(Consumer):
@@ -165,8 +90,48 @@ class Eager(Consumer):
         return array
 
 
-@pytest.mark.parametrize("consumer", [Circular, Eager])
-def test_a_consumer_that_is_right_passes(consumer: type[Consumer]) -> None:
-    with open_lab("simulated") as lab:
-        report = check_consumer(consumer, lab=lab)
+@pytest.mark.parametrize("consumer", [Consumer, Circular, Eager])
+def test_a_consumer_that_is_right_passes(consumer: type[Consumer], lab: Any) -> None:
+    report = check_consumer(consumer, lab=lab)
     assert {one.name: one.evidence for one in report.verdicts if one.outcome != "passed"} == {}
+    assert [one.name for one in report.verdicts] == [one.name for one in requirements("consumer")]
+    assert {one.name for one in report.verdicts if not one.evidence} == set()
+
+
+# Dicts before version 3 name no stream.
+@pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
+def test_the_toy_library_of_the_examples_keeps_all_that_applies(lab: Any, monkeypatch: Any) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    report = check_consumer(consumer_named("toy_library:Consumer"), lab=lab)
+    assert report.ok
+    assert {one.requirement.level for one in report.failed} <= {"should"}
+    assert set(report.missing()) == {("fill(array, value)", PLACE)}
+
+
+def test_a_consumer_of_one_protocol_is_judged_by_it_only(lab: Any) -> None:
+    class OnlyCai(Consumer):
+        doors = ("cai",)
+
+    report = check_consumer(OnlyCai, lab=lab)
+    assert report.ok
+    outcomes = {one.requirement.door: one.outcome for one in report.verdicts}
+    assert outcomes == {"cai": "passed", "dlpack": "skipped"}
+
+
+def test_a_requirement_says_where_it_is_written_and_comes_after_those_that_it_rests_on() -> None:
+    assert TEXTS.keys() == {one.name for one in requirements()}
+    before: set[str] = set()
+    for one in requirements():
+        assert one.specification.url.startswith("https://"), one.name
+        assert all((one.section, one.rule, one.why)), one.name
+        assert one.level in ("must", "should")
+        if one.role == "consumer":
+            assert one.door in ("cai", "dlpack")
+            assert one.name.startswith(f"takes-{one.door}-")
+        assert before.issuperset(one.rests_on), one.name
+        before.add(one.name)
+
+
+def test_a_requirement_quotes_the_sentence_of_its_section() -> None:
+    (one,) = (one for one in requirements() if one.name == "cai-shape")
+    assert one.quote == "A tuple of int (or long) representing the size of each dimension."
