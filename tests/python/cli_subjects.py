@@ -1,5 +1,9 @@
 """What the command's tests ask it about: adapters of simulated arrays, functions, and mistakes."""
 
+import os
+import sys
+from pathlib import Path
+
 from cai_bridge.conformance import ConsumerAdapter, ProducerAdapter
 from cai_bridge.testing import SimulatedCuda
 
@@ -66,6 +70,65 @@ class Failing(Producer):
         raise RuntimeError("out of luck")
 
 
+class Leaving(Producer):
+    """Ends the process when it is asked for an array."""
+
+    name = "leaving"
+
+    def make(self, shape, dtype):
+        sys.exit(0)
+
+
+class LeavingAtOnce(Producer):
+    def __init__(self):
+        sys.exit(0)
+
+
+class DyingApart(Producer):
+    """Ends only the child that judges it."""
+
+    def __init__(self):
+        if "isolated" in sys.argv[0]:
+            os._exit(3)
+
+
+class Aborting(Producer):
+    name = "aborting"
+
+    def readonly(self, array):
+        os.abort()
+
+
+class Unprintable(Producer):
+    name = "two\nlines \x1b[31m \udcff"
+
+    def make(self, shape, dtype):
+        raise ValueError("a half \udcff, a colour \x1b[31m,\na line")
+
+
+class WordlessError(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+class Silent(Producer):
+    name = "silent"
+
+    def make(self, shape, dtype):
+        raise WordlessError
+
+
+class Counting(Producer):
+    """Notes each array that it makes in a file of the working directory."""
+
+    dtypes = ("float32", "float64", "int16", "uint8", "int64", "complex64", "int8", "uint16")
+
+    def make(self, shape, dtype):
+        with Path("made").open("a") as to:
+            to.write(".")
+        return super().make(shape, dtype)
+
+
 class Contradicts:
     """Says one thing by CAI, and another by DLPack."""
 
@@ -95,5 +158,19 @@ class Unread:
         raise RuntimeError("no dict today")
 
 
+poor = Poor()
+
+
 def fails():
     raise RuntimeError("out of luck")
+
+
+def interrupted():
+    raise KeyboardInterrupt
+
+
+def unordered():
+    cuda = SimulatedCuda.current()
+    made = cuda.array([1.0], stream=cuda.stream(), speaks="cai")
+    made.assign(2.0)
+    return made

@@ -1,5 +1,9 @@
-"""The command and libraries that leave, crash, print, or say what cannot be shown."""
+"""The command and foreign code that stays, crashes or prints; what cannot be shown or written."""
 
+from __future__ import annotations
+
+import contextlib
+import io
 import json
 import os
 import signal
@@ -7,20 +11,23 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from test_cli import MATRIX
 
+from cai_bridge._cli import checking, output, page, theirs
 from cai_bridge._cli.command import main
+from cai_bridge._cli.exits import UsageError
+from cai_bridge._cli.text import escaped, prepare_streams
 from cai_bridge.testing import SimulatedCuda, simulated_cuda
 
 HERE = Path(__file__).parent
+CHECK = ("check", "cli_subjects:make", "--simulated", "--only", "cai-shape")
+FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 
-LIBRARY = r"""
-import os, sys
+NOISY = r"""
+import os
 import cli_subjects
-from cai_bridge.conformance import ProducerAdapter
 
 print("imported")
 os.write(1, b"imported, natively\n")
@@ -32,125 +39,40 @@ class Noisy(cli_subjects.Producer):
         os.write(1, b"made, natively\n")
         return super().make(shape, dtype)
 
-class Leaving(cli_subjects.Producer):
-    name = "leaving"
-    def make(self, shape, dtype):
-        sys.exit(0)
-
-class Aborting(cli_subjects.Producer):
-    name = "aborting"
-    def readonly(self, array):
-        os.abort()
-
-class LeavingAtOnce(cli_subjects.Producer):
-    def __init__(self):
-        sys.exit(0)
-
-class Unprintable(cli_subjects.Producer):
-    name = "two\nlines \x1b[31m \udcff"
-    def make(self, shape, dtype):
-        raise ValueError("a half \udcff, a colour \x1b[31m")
-
-class Wordless(Exception):
-    def __str__(self):
-        raise RuntimeError("no words")
-
-class Silent(cli_subjects.Producer):
-    name = "silent"
-    def make(self, shape, dtype):
-        raise Wordless
-
 def noisy_array():
     print("made")
     os.write(1, b"made, natively\n")
     return cli_subjects.array()
-
-def wordless():
-    raise Wordless
-
-def surrogate():
-    raise ValueError("a half \udcff, a colour \x1b[31m,\na line")
-
-def interrupted():
-    raise KeyboardInterrupt
 """
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A folder with the library, and with modules that leave or do not parse."""
-    folder = tmp_path_factory.mktemp("hostile")
-    (folder / "hostile.py").write_text(LIBRARY)
-    (folder / "leaves.py").write_text("import sys\nsys.exit(0)\n")
-    (folder / "no_python.py").write_text("def (\n")
-    return folder
+def environment(folder, **more):
+    """One that finds the subjects, and in which what is printed is buffered."""
+    path = os.pathsep.join([str(folder), str(HERE), os.environ.get("PYTHONPATH", "")])
+    own = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return {**own, "PYTHONPATH": path, **more}
 
 
 @pytest.fixture
-def run(place):
-    def ran(*arguments, **environment):
-        path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+def run(tmp_path):
+    """Runs the command, or a program, in a process of its own."""
+
+    def ran(*arguments, program=("-m", "cai_bridge"), variables=(), **more):
+        how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more}
         return subprocess.run(
-            [sys.executable, "-m", "cai_bridge", *arguments],
-            capture_output=True,
-            text=True,
+            [sys.executable, *program, *arguments],
             timeout=100,
             check=False,
-            cwd=place,
-            env={**os.environ, "PYTHONPATH": path, **environment},
+            cwd=tmp_path,
+            env=environment(tmp_path, **dict(variables)),
+            **how,
         )
 
     return ran
 
 
-def verdicts(done):
-    (report,) = json.loads(done.stdout)["reports"]
-    return {one["requirement"]: one for one in report["verdicts"]}
-
-
-def test_what_ends_the_process_costs_the_verdicts_that_meet_it_and_is_one_cause(run):
-    done = run("check", "hostile:Aborting", "--simulated", "--only", "cai-*", "--json")
-    assert done.returncode == 1, done.stderr
-    (report,) = json.loads(done.stdout)["reports"]
-    found = verdicts(done)
-    failed = {name for name, one in found.items() if one["outcome"] == "failed"}
-    assert "cai-readonly" in failed
-    assert all("SIGABRT" in found[name]["evidence"] for name in failed)
-    assert len(failed - report["follows"].keys()) == 1
-    assert found["cai-stream"]["outcome"] == "passed"
-
-
-def test_a_library_that_leaves_has_failed(run):
-    done = run("check", "hostile:Leaving", "--only=cai-shape", "--only=cai-typestr", "--json")
-    assert done.returncode == 1, done.stderr
-    assert {one["evidence"] for one in verdicts(done).values()} == {"raised SystemExit: 0"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["check", "leaves:Producer"], "'leaves:Producer' does not import: SystemExit: 0"),
-        (["check", "leaves:Producer()"], "SystemExit: 0"),
-        (["check", "no_python:Producer"], "does not import: SyntaxError"),
-        (["check", "hostile:LeavingAtOnce"], "SystemExit"),
-        (["check", "to_cai(leaves:Producer)"], "SystemExit: 0"),
-        (["matrix", "leaves:Producer"], "SystemExit: 0"),
-        (["inspect", "leaves:x"], "SystemExit: 0"),
-        (["inspect", "hostile:sys.exit(0)"], "'sys.exit(0)' raised SystemExit: 0"),
-        (["inspect", "hostile:wordless()"], "Wordless: its text raised RuntimeError"),
-        (["inspect", "hostile:surrogate()"], r"a half \udcff, a colour \x1b[31m,\na line"),
-    ],
-)
-def test_what_leaves_before_it_is_judged_ends_with_2_and_a_line(arguments, said, run):
-    done = run(*arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    *_, last = done.stderr.splitlines()
-    assert last.startswith(f"cai-bridge {arguments[0]}: ")
-    assert said in last
-
-
 def test_an_interruption_is_one(run):
-    done = run("inspect", "hostile:interrupted()")
+    done = run("inspect", "cli_subjects:interrupted()")
     # An interruption within eval() makes the interpreter end itself by the signal.
     assert done.returncode in (130, -signal.SIGINT)
     assert done.stdout == ""
@@ -163,8 +85,8 @@ STAYING = {
 
 
 @pytest.mark.parametrize("stays", STAYING)
-def test_what_stays_when_all_is_judged_is_not_waited_for(stays: str, place: Path, run: Any) -> None:
-    program = f"""
+def test_what_stays_when_all_is_judged_is_not_waited_for(stays, run, tmp_path):
+    (tmp_path / "staying.py").write_text(f"""
 import os, threading, time
 from cli_subjects import *
 
@@ -172,8 +94,7 @@ class Staying(Producer):
     def make(self, shape, dtype):
         {STAYING[stays]}
         return super().make(shape, dtype)
-"""
-    (place / "staying.py").write_text(program)
+""")
     begin = time.monotonic()
     done = run("check", "staying:Staying", "--simulated", "--only", "cai-version")
     assert done.returncode == 0, done.stderr
@@ -194,17 +115,14 @@ class Sleeping(Both):
 
 @pytest.mark.usefixtures("heeded_signals")
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("command", [["check"], ["matrix"], ["matrix", "--jobs", "2"]])
-def test_what_ends_a_command_ends_its_children(
-    command: list[str], sent: signal.Signals, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("options", [["check"], ["matrix"], ["matrix", "--jobs", "2"]])
+def test_what_ends_a_command_ends_its_children(options, sent, tmp_path):
     said = tmp_path / "said"
     (tmp_path / "sleeping.py").write_text(SLEEPING.format(said=str(said)))
-    name, *options = command
     parent = subprocess.Popen(
-        [sys.executable, "-m", "cai_bridge", name, "sleeping:Sleeping", *options],
+        [sys.executable, "-m", "cai_bridge", *options, "sleeping:Sleeping"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(HERE)])},
+        env=environment(tmp_path),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -223,45 +141,146 @@ def test_what_ends_a_command_ends_its_children(
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["check", "hostile:Noisy", "--only", "cai-shape"],
-        ["inspect", "--simulated", "hostile:noisy_array()"],
+        ["check", "noisy:Noisy", "--only", "cai-shape"],
+        ["inspect", "--simulated", "noisy:noisy_array()"],
     ],
 )
-def test_json_is_alone_on_the_standard_output(arguments, run):
+def test_json_is_alone_on_the_standard_output(arguments, run, tmp_path):
+    (tmp_path / "noisy.py").write_text(NOISY)
     done = run(*arguments, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)
     assert "imported, natively" in done.stderr
 
 
-def test_a_library_that_leaves_when_the_doctor_imports_it_does_not_import(run, place):
-    known = place / "cupy-13.0.dist-info"
-    known.mkdir(exist_ok=True)
-    (known / "METADATA").write_text("Metadata-Version: 2.1\nName: cupy\nVersion: 13.0\n")
-    (place / "cupy.py").write_text("print('hello')\nimport sys\nsys.exit(0)\n")
-    done = run("doctor", "--import", "--json")
-    errors = {one["name"]: one["error"] for one in json.loads(done.stdout)["libraries"]}
-    assert errors["cupy"] == "SystemExit: 0"
+@pytest.mark.parametrize("raised", [UsageError("its own"), KeyboardInterrupt("its own")])
+def test_a_refusal_and_an_interruption_stay_what_they_are(raised):
+    with pytest.raises(type(raised)) as found, theirs.guarded("something raised "):
+        raise raised
+    assert found.value is raised
+
+
+PRINTING = """
+import sys
+from cai_bridge._cli.theirs import own_stdout
+print("before")
+with own_stdout():
+    print("theirs")
+    sys.__stdout__.write("theirs, of the stream that Python began with\\n")
+print("after")
+"""
+
+
+def test_what_foreign_code_prints_is_not_the_commands_and_what_was_buffered_goes_where_it_was_to(
+    run,
+):
+    done = run(program=("-c", PRINTING))
+    assert done.stdout == "before\nafter\n"
+    assert "theirs\n" in done.stderr
+    assert "theirs, of the stream that Python began with\n" in done.stderr
+
+
+def test_foreign_code_leaves_no_descriptor_open():
+    def count():
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = count()
+    for _ in range(3):
+        with theirs.own_stdout():
+            pass
+    assert count() == before
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_thorough_check_judges_more_cases(in_place, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def made(*options):
+        Path("made").write_text("")
+        with simulated_cuda() if in_place else contextlib.nullcontext():
+            main(
+                ["check", "cli_subjects:Counting", "--only", "cai-values", "--simulated", *options]
+            )
+        return len(Path("made").read_text())
+
+    assert made("--thorough") > made() > 0
+
+
+def test_the_simulated_device_that_is_in_place_is_judged_on(monkeypatch, capfd):
+    told = []
+    monkeypatch.setattr(checking.Progress, "step", lambda self, label: told.append(label))
+    # No child has the device.
+    monkeypatch.delattr("cai_bridge.conformance.isolated.check_isolated")
+    with simulated_cuda(check=False) as cuda:
+        first = cuda.stream().handle + 1
+        assert main(["check", "simulated", "--role", "producer", "--only", "dlpack-pending"]) == 0
+        assert SimulatedCuda.current() is cuda
+        assert cuda.stream().handle > first
+    assert "1 passed" in capfd.readouterr().out
+    assert told == ["simulated as a producer: dlpack-pending"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_what_cannot_be_shown_is_escaped(encoding, run, tmp_path):
-    page = tmp_path / "page.html"
-    arguments = ["check", "hostile:Unprintable", "--only", "cai-shape", "--html", str(page)]
     pytest.importorskip("jinja2", reason="the pages need the extra cli")
-    done = run(*arguments, PYTHONIOENCODING=encoding)
+    shown = tmp_path / "page.html"
+    done = run(
+        *("check", "cli_subjects:Unprintable", "--only", "cai-shape", "--html", str(shown)),
+        variables={"PYTHONIOENCODING": encoding},
+    )
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
-    for text in (done.stdout, page.read_text("utf-8")):
+    for text in (done.stdout, shown.read_text("utf-8")):
         assert "\x1b" not in text
         assert r"a half \udcff, a colour \x1b[31m" in text
     assert done.stdout.startswith(r"two\nlines \x1b[31m \udcff as a producer on ")
 
 
-def test_an_exception_without_words_is_told(run):
-    done = run("check", "hostile:Silent", "--only", "cai-shape", "--json")
-    (verdict,) = verdicts(done).values()
-    assert verdict["evidence"] == "raised Wordless: its text raised RuntimeError"
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31m", r"\x1b[31m"),
+        ("é\x00\n", "é\\x00\n"),
+        ("é", "é"),
+        ("plain\ttext", "plain\ttext"),
+    ],
+)
+def test_what_steers_a_terminal_is_escaped_and_nothing_else(text, shown):
+    assert escaped(text) == shown
+
+
+def test_what_a_stream_cannot_encode_is_escaped(monkeypatch):
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii"))
+    # One that a program put in place is left as it is.
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    prepare_streams()
+    print("é", flush=True)
+    assert out.getvalue() == b"\\xe9\n"
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_standard_stream_may_be_closed(number, run):
+    done = run("check", "simulated", *CHECK[2:], preexec_fn=lambda: os.close(number))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("1 passed" in done.stdout) == (number == 2)
+
+
+CLOSED = """
+import os, sys
+for number in map(int, sys.argv[1:]):
+    os.close(number)
+from cai_bridge._cli.text import prepare_streams
+prepare_streams()
+with open(os.devnull) as file:
+    sys.exit(0 if file.fileno() > 2 else f"the next file is {file.fileno()}")
+"""
+
+
+@pytest.mark.parametrize("numbers", [["0"], ["1"], ["0", "1"]])
+def test_no_file_is_taken_for_a_standard_stream_that_is_closed(numbers, run):
+    done = run(*numbers, program=("-c", CLOSED))
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -274,29 +293,24 @@ def test_an_exception_without_words_is_told(run):
     ],
 )
 @pytest.mark.parametrize(
-    ("command", "option"),
+    ("option", "command"),
     [
-        *(
-            (one, "--output")
-            for one in ("check", "matrix", "doctor", "inspect", "perturb", "races")
-        ),
-        *((one, "--html") for one in ("check", "matrix")),
+        ("--output", ["check", "simulated"]),
+        ("--output", ["matrix", "--from", str(MATRIX)]),
+        ("--output", ["doctor"]),
+        ("--output", ["inspect", "nothing:there"]),
+        ("--output", ["perturb", "--", "touch", "ran"]),
+        ("--output", ["races", "--", "touch", "ran"]),
+        ("--html", ["check", "simulated"]),
+        ("--html", ["matrix", "--from", str(MATRIX)]),
     ],
 )
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(
-    command, option, path, reason, tmp_path, monkeypatch, capsys
+    option, command, path, reason, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a_file").write_text("as it was")
-    work = {
-        "check": ["simulated"],
-        "matrix": ["--from", str(MATRIX)],
-        "doctor": [],
-        "inspect": ["nothing:there"],
-        "perturb": ["--", "touch", "ran"],
-        "races": ["--", "touch", "ran"],
-    }
-    assert main([command, option, path, *work[command]]) == 2
+    assert main([command[0], option, path, *command[1:]]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert reason in err
@@ -304,85 +318,65 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(
     assert main(["doctor", "--output", "a_file"]) in (0, 1)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_what_was_found_is_shown_where_the_page_cannot_be_written(run):
+def test_what_is_printed_is_there_before_its_page(monkeypatch):
+    printed, seen = io.BytesIO(), []
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed))
+    monkeypatch.setattr(page, "write", lambda path, text: seen.append(printed.getvalue()))
+    output.give("what was found", None, {"page.html": "the page"})
+    assert seen == [b"what was found\n"]
+
+
+@FULL
+@pytest.mark.parametrize(
+    ("arguments", "first", "last"),
+    [
+        ([*CHECK, "--output", "/dev/full"], "make as a producer on ", "check: /dev/full: No space"),
+        ([*CHECK, "--html", "/dev/full"], "make as a producer on ", "check: /dev/full: No space"),
+        (
+            ["matrix", "--from", MATRIX, "--html", "/dev/full", "--output", "/dev/full"],
+            "NVIDIA H200, driver ",
+            "matrix: /dev/full: No space left on device; /dev/full: No space",
+        ),
+    ],
+)
+def test_what_was_found_comes_before_the_line_that_no_file_could_be_written(
+    arguments, first, last, run
+):
     pytest.importorskip("jinja2", reason="the pages need the extra cli")
-    done = run("check", "hostile:Noisy", "--only", "cai-shape", "--html", "/dev/full")
+    done = run(*arguments, stderr=subprocess.STDOUT)
     assert done.returncode == 2
-    assert "1 passed" in done.stdout
-    assert done.stderr.splitlines()[-1] == ("cai-bridge check: /dev/full: No space left on device")
-    done = run("matrix", "--from", str(MATRIX), "--html", "/dev/full", "--output", "/dev/full")
-    assert done.returncode == 2
-    assert "torch -> cupy" in done.stdout
-    assert "/dev/full: No space left on device; /dev/full: No space" in done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(first)
+    assert lines[-1].startswith(f"cai-bridge {last}")
 
 
-def test_the_page_is_written_where_nobody_reads_the_output(tmp_path):
-    pytest.importorskip("jinja2", reason="the pages need the extra cli")
-    page = tmp_path / "page.html"
-    command = [sys.executable, "-m", "cai_bridge", "matrix", "--from", MATRIX, "--html", page]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        process.stdout.close()
-        assert process.stderr.read() == b""
-    assert page.exists()
-
-
-def test_the_simulated_device_that_is_in_place_is_judged_on(capfd):
-    with simulated_cuda(check=False) as cuda:
-        first = cuda.stream().handle + 1
-        assert main(["check", "simulated", "--role", "producer", "--only", "dlpack-pending"]) == 0
-        assert SimulatedCuda.current() is cuda
-        assert cuda.stream().handle > first
-    assert "1 passed" in capfd.readouterr().out
-
-
-@pytest.mark.parametrize("closed", ["stdout", "stderr"])
-def test_a_standard_stream_may_be_closed(closed, place):
-    number = {"stdout": 1, "stderr": 2}[closed]
-    done = subprocess.run(
-        [sys.executable, "-m", "cai_bridge", "check", "simulated", "--only", "cai-shape"],
-        capture_output=True,
-        check=False,
-        cwd=place,
-        timeout=100,
-        preexec_fn=lambda: os.close(number),
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert (b"1 passed" in done.stdout) == (closed == "stderr")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@FULL
 @pytest.mark.parametrize(
     ("command", "told"),
     [
         (["doctor"], "[Errno 28] No space left on device"),
-        (
-            ["check", "simulated", "--only", "cai-shape", "--html", "/dev/full"],
-            "/dev/full: No space left on device",
-        ),
+        # With a page that cannot be written either.
+        ([*CHECK, "--html", "/dev/full"], "/dev/full: No space left on device"),
     ],
-    ids=["alone", "and a page that cannot be written"],
 )
-def test_a_full_disk_is_told_in_a_line(place, command, told):
+def test_a_full_disk_is_told_in_a_line(command, told, run):
     # What is not printed at once is flushed again at the interpreter's end.
-    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "cai_bridge", *command],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            check=False,
-            cwd=place,
-            env=buffered,
-            timeout=100,
-        )
+        done = run(*command, stdout=full)
     assert done.returncode == 2
-    assert done.stderr.decode() == f"cai-bridge {command[0]}: {told}\n"
+    assert done.stderr == f"cai-bridge {command[0]}: {told}\n"
 
 
-def test_a_report_of_nothing_is_no_success(run):
-    done = run("check", "cli_subjects:make", "--only", "cai-readonly")
-    assert done.returncode == 2
-    told = "nothing was judged: every requirement was skipped; the report says why"
-    assert done.stderr == f"cai-bridge check: {told}\n"
-    assert "0 passed, 0 failed, 1 skipped: nothing was judged" in done.stdout
+@pytest.mark.parametrize("command", [["doctor"], ["matrix", "--from", MATRIX, "--html", "page"]])
+def test_a_reader_that_has_enough_is_no_error_and_the_page_is_written(command, tmp_path):
+    pytest.importorskip("jinja2", reason="the pages need the extra cli")
+    with subprocess.Popen(
+        [sys.executable, "-m", "cai_bridge", *command],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 2, "not that the answer is no"
+    assert (tmp_path / "page").exists() == ("--html" in command)

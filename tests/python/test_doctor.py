@@ -7,7 +7,7 @@ import pytest
 
 from cai_bridge import __version__
 from cai_bridge._cli import doctor, libraries, machine
-from cai_bridge._cli.advice import ADVICE, LEVELS, Surroundings, advice_for
+from cai_bridge._cli.advice import ADVICE, LEVELS, Advice, Surroundings, advice_for
 from cai_bridge._cli.command import main
 from cai_bridge._cli.libraries import INSTALLABLE, Doors, Found, doors_by_table, version_of
 from cai_bridge._cli.machine import Driver
@@ -172,15 +172,58 @@ def test_the_doctor_asks_the_driver(failing, said, monkeypatch):
     assert machine.find_driver().name == said
 
 
-def test_a_library_that_does_not_import_is_told_of(monkeypatch, capsys):
-    broken = libraries.Known("broken", ("numpy",), "cli_subjects_that_are_not:Array")
+@pytest.mark.parametrize(
+    ("module", "told"), [("not_there", "ModuleNotFoundError"), ("leaves", "SystemExit: 0")]
+)
+def test_a_library_that_does_not_import_is_told_of(module, told, tmp_path, monkeypatch, capsys):
+    (tmp_path / "leaves.py").write_text("import sys\nprint('hello')\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    broken = libraries.Known("broken", ("numpy",), f"{module}:Array")
     monkeypatch.setattr(libraries, "INSTALLABLE", (broken,))
     assert main(["doctor", "--import"]) == 0
-    assert "does not import: ModuleNotFoundError" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "hello" not in shown
+    assert f"does not import: {told}" in shown
+    # Unasked it imports nothing.
     assert main(["doctor"]) == 0
-    assert "--import looks at its array type" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "--import looks at its array type" in shown
+    assert "does not import" not in shown
 
 
 def test_without_libraries_the_doctor_says_so(monkeypatch):
     monkeypatch.setattr(libraries, "INSTALLABLE", ())
     assert "No array library is installed." in str(doctor.examine())
+
+
+def findings(*advice):
+    known = (Found("torch", "torch", "2.11.0", Doors(dlpack=True, cai=2)),)
+    return doctor.Findings(machine.this_interpreter(), GPU, known, advice)
+
+
+def advised(name, level, action="Do it."):
+    return Advice(name, level, lambda surroundings: True, f"This is {name}.", action, "a text")
+
+
+def test_the_doctor_tells_each_advice_under_its_level():
+    text = str(findings(advised("first", "unsafe"), advised("second", "slow")))
+    _, told = text.split("torch", 1)
+    assert [line for line in told.splitlines() if line][1:] == [
+        *("unsafe: a setting makes values wrong", "  - This is first.", "    -> Do it."),
+        "slow: the host waits, or a conversion takes longer than needed",
+        *("  - This is second.", "    -> Do it."),
+    ]
+
+
+def test_the_doctor_tells_what_a_library_speaks():
+    (row,) = [line for line in str(findings()).splitlines() if line.startswith("torch")]
+    assert row == "torch  torch 2.11.0  __dlpack__; CAI v2, no stream"
+
+
+@pytest.mark.parametrize("before", range(60, 90, 3))
+def test_what_is_to_be_typed_is_not_broken_at_its_hyphens(before):
+    action = "x" * before + " pip-install-of-a-name --with-an-option"
+    lines = str(findings(advised("it", "slow", action))).splitlines()
+    assert {"pip-install-of-a-name", "--with-an-option"} <= {
+        w for one in lines for w in one.split()
+    }
