@@ -1,40 +1,34 @@
 """`adapt`: the memory is the caller's again when the call is over, whatever the function keeps."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
-import inspect
-from typing import Any
+import sys
+import threading
 
 import pytest
 from scenes import done
-from stand_in import Array, OddError, StandIn, library, made_on, no_libraries, producer
+from stand_in import Array, OddError, count, library, made_on, no_libraries, producer
 
-from cai_bridge import adapt, convert, to_cai
+from cai_bridge import adapt, convert, from_cai, to_cai, to_dlpack
 
 __all__ = ["library", "no_libraries", "producer"]
-
-
-def inside(x: Any) -> Any:
-    """What the bridge made, of an array of the stand-in."""
-    return x.view if isinstance(x, Array) else x
 
 
 @pytest.mark.parametrize("to", ["cai", "dlpack", "stand_in", "tvm_ffi"])
 @pytest.mark.parametrize("how", ["kept", "returned", "raised", "awaited"])
 def test_what_the_function_keeps_is_in_order_when_the_call_is_over(
-    cuda: Any, library: StandIn, producer: Any, to: str, how: str
-) -> None:
+    cuda, library, producer, to, how
+):
     x, mine, kept = made_on(cuda, producer, 7.0), cuda.stream("mine"), []
 
-    def function(a: Any) -> Any:
-        kept.extend((mine.read(to_cai(inside(a), stream=-1)), a))
+    def function(a):
+        inside = a.view if isinstance(a, Array) else a
+        kept.extend((mine.read(to_cai(inside, stream=-1)), a))
         if how == "raised":
             raise OddError
         return kept.pop() if how == "returned" else None
 
-    async def awaited(a: Any) -> None:
+    async def awaited(a):
         await asyncio.sleep(0)
         function(a)
 
@@ -48,11 +42,9 @@ def test_what_the_function_keeps_is_in_order_when_the_call_is_over(
 
 
 @pytest.mark.parametrize("to", ["tvm_ffi", "stand_in"])
-def test_the_librarys_own_array_is_in_order_after_the_stream_that_is_said(
-    cuda: Any, library: StandIn, producer: Any, to: str
-) -> None:
-    mine, theirs, seen = cuda.stream("mine"), library.streams[0], []
-    theirs = cuda.default_stream(0) if to == "tvm_ffi" else theirs
+def test_the_librarys_own_array_is_in_order_after_the_stream_that_is_said(cuda, library, to):
+    mine, seen = cuda.stream("mine"), []
+    theirs = cuda.default_stream(0) if to == "tvm_ffi" else library.streams[0]
     x = cuda.array([7.0] * 4, speaks="exchange")
     own = convert(x, to)
     adapt(lambda a: seen.append(mine.read(to_cai(a, stream=-1))), to, stream=mine)(own)
@@ -60,18 +52,160 @@ def test_the_librarys_own_array_is_in_order_after_the_stream_that_is_said(
     assert done(seen[0]) == [7.0] * 4
 
 
-# results whose work is still to come
+def read_by_dlpack(cuda, a, mine):
+    return cuda.consumer("dlpack", mine).read(a)
 
 
-def generator(a: Any) -> Any:
+def with_view_for_a_stream(cuda, a, mine):
+    view = to_cai(a, stream=mine)
+    return view, mine.read(view)
+
+
+def with_view_whose_dict_was_read(cuda, a, mine):
+    view = to_cai(a)
+    with cuda.current_stream(mine):
+        return view, cuda.consumer("cai-waits", mine).read(view)
+
+
+# What a function makes of its array and keeps, by what it takes; each is read on the stream `mine`.
+MADE = {
+    "a tensor": ("dlpack", read_by_dlpack),
+    "a tensor of a view of the view": (
+        "dlpack",
+        lambda cuda, a, mine: read_by_dlpack(cuda, to_dlpack(a), mine),
+    ),
+    "a tensor of a view of the other protocol": (
+        "cai",
+        lambda cuda, a, mine: read_by_dlpack(cuda, from_cai(a), mine),
+    ),
+    "a view for a stream": ("cai", with_view_for_a_stream),
+    "a view of the other protocol for a stream": ("dlpack", with_view_for_a_stream),
+    "a view whose dict was read": ("dlpack", with_view_whose_dict_was_read),
+    "a view of a library's array": (
+        "stand_in",
+        lambda cuda, a, mine: read_by_dlpack(cuda, from_cai(a.view), mine),
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ["returned", "listed", "raised"])
+@pytest.mark.parametrize("what", MADE)
+def test_what_the_function_made_of_its_array_and_keeps_is_in_order_after_the_call(
+    cuda, library, producer, what, how
+):
+    to, make = MADE[what]
+    x, mine, kept = made_on(cuda, producer, 7.0), cuda.stream("mine"), []
+
+    def function(a):
+        kept.append(make(cuda, a, mine))
+        if how == "raised":
+            raise OddError
+        return kept.pop() if how == "returned" else None
+
+    with pytest.raises(OddError) if how == "raised" else contextlib.nullcontext():
+        kept.append(adapt(function, to, returns=None)(x))
+    producer.fill(x, -1.0, name="the caller's next write")
+    cuda.synchronize()
+    assert count(cuda, "cuModuleUnload") == 0
+    read = kept[0][-1] if isinstance(kept[0], tuple) else kept[0]
+    assert read.value == [7.0] * 4
+
+
+def test_each_stream_that_the_function_made_something_for_is_waited_for_once(cuda, producer):
+    x, streams, kept = made_on(cuda, producer, 7.0), [cuda.stream(name) for name in "abc"], []
+
+    def function(a):
+        kept.extend(read_by_dlpack(cuda, a, stream) for stream in [*streams, *streams])
+        cuda.clear_calls()
+
+    adapt(function, "dlpack")(x)
+    assert count(cuda, "cuEventRecord") == count(cuda, "cuStreamWaitEvent") == 3
+    producer.fill(x, -1.0, name="the caller's next write")
+    cuda.synchronize()
+    assert [read.value for read in kept] == [[7.0] * 4] * 6
+
+
+def test_what_ended_in_the_call_is_not_waited_for_again(cuda, producer):
+    x, mine = made_on(cuda, producer, 7.0), cuda.stream("mine")
+
+    def function(a):
+        seen = read_by_dlpack(cuda, a, mine)
+        seen.release()
+        cuda.clear_calls()
+        return a, seen
+
+    kept = adapt(function, "dlpack", returns=None)(x)
+    assert count(cuda, "cuEventRecord") == 0
+    producer.fill(x, -1.0, name="the caller's next write")
+    assert done(kept[1]) == [7.0] * 4
+
+
+@pytest.mark.parametrize("lends", [lambda a: a, to_dlpack], ids=["the array", "a view of it"])
+def test_a_borrower_by_the_exchange_api_is_waited_for_where_the_view_is_kept(cuda, producer, lends):
+    x, kept = made_on(cuda, producer, 7.0), []
+
+    def function(a):
+        view = lends(a)
+        kept.extend((a, view, cuda.consumer("dlpack-borrowed", cuda.legacy).read(view)))
+
+    adapt(function, "dlpack")(x)
+    producer.fill(x, -1.0, name="the caller's next write")
+    assert done(kept[-1]) == [7.0] * 4
+
+
+def in_another_thread(call):
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+
+
+class Asked:
+    """A stream that has something happen, once, when it is asked next."""
+
+    def __init__(self, stream):
+        self.stream, self.then = stream, None
+
+    def __cuda_stream__(self):
+        then, self.then = self.then, None
+        if then is not None:
+            then()
+        return 0, self.stream.handle
+
+
+@pytest.mark.parametrize("run", [in_another_thread, lambda call: call()], ids=["other", "same"])
+def test_a_kept_view_that_is_released_while_the_call_ends_is_released_in_order(cuda, producer, run):
+    x, late, kept = made_on(cuda, producer, 7.0), cuda.stream("late"), []
+    mine = Asked(cuda.stream("mine"))
+
+    def release():
+        cuda.set_device(0)
+        kept[0].release(stream=late)
+
+    def function(a):
+        late.wait(producer.record())
+        kept.extend((a, late.read(a)))
+        mine.then = lambda: run(release)
+
+    adapt(function, stream=mine, returns=None)(x)
+    assert kept[0].owner is None
+    producer.fill(x, -1.0, name="the caller's next write")
+    assert done(kept[1]) == [7.0] * 4
+
+
+# --- results whose work is still to come ----------------------------------------------------------
+
+
+def generator(a):
     yield a
 
 
-async def coroutine(a: Any) -> Any:
+async def coroutine(a):
     await asyncio.sleep(0)
+    return generator(a)
 
 
-async def async_generator(a: Any) -> Any:
+async def async_generator(a):
     yield a
 
 
@@ -86,72 +220,123 @@ UNFINISHED = {
 
 
 @pytest.mark.parametrize("name", UNFINISHED)
-def test_a_result_whose_work_is_still_to_come_is_refused_and_closed(cuda: Any, name: str) -> None:
+def test_a_result_whose_work_is_still_to_come_is_refused_and_closed(cuda, name):
     made, x = [], cuda.array([1.0])
 
     # None of them can be told before the call.
-    def function(a: Any) -> Any:
+    def function(a):
         made.append(UNFINISHED[name](a))
         return made[0]
 
     with pytest.raises(TypeError, match=r"^function: got one that returned a .+; allowed: "):
         adapt(function)(x)
     inner = getattr(made[0], "gen", made[0])
-    state = getattr(inner, "gi_frame", getattr(inner, "cr_frame", getattr(inner, "ag_frame", None)))
-    assert state is None
-    assert x.exports == 0
+    frames = [getattr(inner, f"{kind}_frame", None) for kind in ("gi", "cr", "ag")]
+    assert (frames, x.exports) == ([None] * 3, 0)
 
 
-def test_a_generator_that_a_coroutine_returns_is_refused(cuda: Any) -> None:
-    async def function(a: Any) -> Any:
-        await asyncio.sleep(0)
-        return generator(a)
-
-    assert inspect.iscoroutinefunction(function)
-    with pytest.raises(TypeError, match=r"^function: got one that returned a generator; "):
-        asyncio.run(adapt(function)(cuda.array([1.0])))
-
-
-def test_a_task_that_a_function_has_begun_is_refused(cuda: Any) -> None:
+def test_what_a_coroutine_or_a_task_has_to_do_still_is_refused(cuda):
     x = cuda.array([1.0])
+    refused = "^function: got one that returned a "
+    with pytest.raises(TypeError, match=f"{refused}generator; "):
+        asyncio.run(adapt(coroutine)(x))
 
-    async def work(view: Any) -> Any:
-        await asyncio.sleep(0)
-        return view.ndim
-
-    async def program() -> None:
-        with pytest.raises(TypeError, match=r"^function: got one that returned a Task; "):
-            adapt(lambda view: asyncio.create_task(work(view)))(x)
+    async def program():
+        with pytest.raises(TypeError, match=f"{refused}Task; "):
+            adapt(lambda view: asyncio.create_task(coroutine(view)))(x)
 
     asyncio.run(program())
     assert x.exports == 0
 
 
+# --- ends that fail -------------------------------------------------------------------------------
+
+
+class Interrupting:
+    """An exporter, and a stream, that is interrupted when it is asked next."""
+
+    def __init__(self, inner):
+        self.inner, self.now = inner, False
+
+    def ask(self):
+        now, self.now = self.now, False
+        if now:
+            raise KeyboardInterrupt
+        return self.inner
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.ask().__cuda_array_interface__
+
+    def __cuda_stream__(self):
+        return self.ask().__cuda_stream__()
+
+
 @pytest.mark.parametrize("last", [False, True])
-def test_the_others_are_in_order_though_one_cannot_be(last: bool, cuda: Any) -> None:
+def test_the_others_are_in_order_though_one_cannot_be(last, cuda):
     home, first, second = (cuda.stream(name) for name in ("home", "first", "second"))
     array = cuda.array([1.0] * 4, speaks="cai3", stream=home, name="x")
-    kept = []
+    broken, kept = Interrupting(first), []
 
-    class Interrupted:
-        now = False
-
-        def __cuda_stream__(self) -> tuple[int, int]:
-            if self.now:
-                raise KeyboardInterrupt
-            return (0, first.handle)
-
-    broken = Interrupted()
-
-    @adapt(to="cai", stream=home)
-    def function(view: Any) -> None:
+    def function(view):
         streams = [second, broken] if last else [broken, second]
         kept.extend(to_cai(view, stream=stream) for stream in streams)
         second.launch(reads=[view], name="the reader")
         broken.now = True
 
     with pytest.raises(KeyboardInterrupt):
-        function(array)
-    broken.now = False
+        adapt(function, "cai", stream=home)(array)
     home.fill(array, 2.0)
     cuda.synchronize()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_argument_whose_end_fails_leaves_the_others_in_order(cuda, first):
+    own, one, two = (cuda.stream(name) for name in ("own", "one", "two"))
+    arrays = [cuda.array([1.0] * 4, speaks="cai3", stream=stream) for stream in (one, two)]
+    moving, kept = [Interrupting(array) for array in arrays], []
+
+    def function(*views):
+        kept.extend([*views, *(own.read(view) for view in views)])
+        moving[not first].now = True
+
+    with pytest.raises(KeyboardInterrupt):
+        adapt(function, "cai", stream=own)(*moving)
+    other, stream = (arrays[1], two) if first else (arrays[0], one)
+    stream.fill(other, 9.0, name="its producer's next write")
+    cuda.synchronize()
+    assert kept[3 if first else 2].value == [1.0] * 4
+
+
+def test_what_the_function_raised_goes_before_an_end_that_fails(cuda, monkeypatch):
+    unraisable = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda hook: unraisable.append(hook.exc_value))
+    own, stream = cuda.stream("own"), cuda.stream("producer's")
+    x, kept = cuda.array([1.0] * 4, speaks="cai3", stream=stream), []
+
+    def function(x):
+        kept.extend([x, own.read(x)])
+        cuda.fail("cuEventRecord", 1, "CUDA_ERROR_OUT_OF_MEMORY")
+        raise OddError
+
+    with pytest.raises(OddError):
+        adapt(function, "cai", stream=own)(x)
+    assert ["cuEventRecord" in str(one) for one in unraisable] == [True]
+    kept.clear()
+
+
+@pytest.mark.parametrize("call", [to_cai, to_dlpack])
+def test_a_view_of_the_callers_own_stays_whatever_the_function_raises(cuda, call):
+    own, x = call(cuda.array([1.0] * 4)), cuda.array([2.0])
+    seen = []
+
+    def function(*views):
+        seen.extend(views)
+        raise OddError
+
+    with pytest.raises(OddError):
+        adapt(function, "cai" if call is to_cai else "dlpack")(own, x)
+    assert seen[0] is own
+    assert convert(own, "cai").ptr == own.ptr
+    with pytest.raises(BufferError, match="view: got a released view"):
+        convert(seen[1], "cai")
