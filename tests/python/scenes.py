@@ -24,23 +24,25 @@ def done(seen: Any) -> Any:
     return seen.value
 
 
+def stream_of(cuda: Any, kind: str, name: str = "own") -> Any:
+    """A stream of one of the kinds; each that is no default one is new."""
+    if kind == "legacy":
+        return cuda.legacy
+    if kind == "per-thread":
+        return cuda.per_thread
+    return cuda.stream(name, blocking=kind == "blocking")
+
+
 class Scene:
     """A producer with an array from its pool, and a consumer's stream."""
 
     def __init__(self, cuda: Any, speaks: Any, produced_on: str, consumed_on: str) -> None:
         self.cuda = cuda
-        self.producer = self.stream(produced_on, "producer")
-        self.consumer = self.stream(consumed_on, "consumer")
+        self.producer = stream_of(cuda, produced_on, "producer")
+        self.consumer = stream_of(cuda, consumed_on, "consumer")
         self.array: Any = cuda.array(
             [1.0] * 8, speaks=speaks, memory="pool", stream=self.producer, name="x"
         )
-
-    def stream(self, kind: str, name: str) -> Any:
-        if kind == "legacy":
-            return self.cuda.legacy
-        if kind == "per-thread":
-            return self.cuda.per_thread
-        return self.cuda.stream(name, blocking=kind == "blocking")
 
     @contextmanager
     def current(self) -> Any:

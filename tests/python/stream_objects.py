@@ -1,13 +1,8 @@
-"""Stream objects that can be closed, or are around somebody else's handle; scenes for them."""
+"""Stream objects that keep no stream, or not any more."""
 
 from __future__ import annotations
 
-import gc
 from typing import Any
-
-import pytest
-
-KINDS = pytest.mark.parametrize("blocking", [False, True], ids=["non-blocking", "blocking"])
 
 
 class Closing:
@@ -23,45 +18,48 @@ class Closing:
         self.stream = None
 
 
-class ExternalStream(Closing):
+class ExternalStream:
     """An object around somebody else's handle, by the name that two libraries give it."""
 
-    handle = 0
-
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, **said: Any) -> None:
         self.handle = stream.handle
+        vars(self).update(said)
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return (0, self.handle)
 
 
-class Flagged(ExternalStream):
-    """The same by the flag that a third one gives it."""
-
-    external = True
-
-
-class Unowned(ExternalStream):
-    """The same by what a fifth one says of its object."""
-
-    def __init__(self, stream: Any) -> None:
-        super().__init__(stream)
-        self.owner = False
+class _Fails(ExternalStream):
+    def _fails(self) -> Any:
+        raise ValueError
 
 
-class TorchExternal(ExternalStream):
-    """The same by the id that a fourth one gives it."""
-
-    @property
-    def stream_id(self) -> int:
-        return self.handle
+def around(name: str, module: str = "elsewhere", **said: Any) -> Any:
+    """What a library makes of a handle: a class of its name, with what it says of the stream."""
+    return lambda stream: type(name, (ExternalStream,), {"__module__": module})(stream, **said)
 
 
-def producer(cuda: Any, speaks: str, stream: Any) -> Any:
-    return cuda.array([1.0] * 4, speaks=speaks, stream=stream, name="x")
+def _failing(name: str) -> Any:
+    return type("Named", (_Fails,), {name: property(_Fails._fails)})
 
 
-def ended(cuda: Any, *kept: Any) -> None:
-    del kept
-    gc.collect()
-    cuda.synchronize()
+def _cupys(foreign: Any) -> Any:
+    """What `cupy.cuda.Stream.from_external` makes of a stream object, or of a bare one."""
+    return lambda stream: around("Stream", "cupy.cuda.stream", _foreign_stream_ref=foreign(stream))(
+        stream
+    )
+
+
+_bare = around("CUstream", "cuda.bindings.driver")
+KEEPING_NOTHING = {
+    "by its name": ExternalStream,
+    "by a flag": around("Flagged", external=True),
+    "by an id": lambda stream: around("Torchs", stream_id=stream.handle)(stream),
+    "without an owner": around("Unowned", owner=False),
+    "cuda.bindings'": _bare,
+    "CuPy's of an object": _cupys(lambda stream: stream),
+    "CuPy's of a bare one": _cupys(_bare),
+    "failing to say its id": _failing("stream_id"),
+    "failing to say its flag": _failing("external"),
+}
+"""How objects are known that keep no stream alive."""

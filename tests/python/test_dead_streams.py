@@ -1,41 +1,47 @@
-"""Streams that are gone by the time the memory goes back: none of them is touched.
+"""Streams that are gone by the time the memory goes back, or whose handle another one has by then.
 
-A real driver dies of the touch (SIGSEGV); the simulated device reports it, which fails the test.
+None of them is touched, or taken for the one before. A real driver dies of the touch (SIGSEGV); the
+simulated device reports it, which fails the test.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
+from contextlib import nullcontext
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from fakes import StreamObject, only_cai
-from stream_objects import (
-    KINDS,
-    Closing,
-    ExternalStream,
-    Flagged,
-    TorchExternal,
-    Unowned,
-    ended,
-    producer,
-)
+from fakes import only_cai
+from moving import host_waits
+from scenes import done
+from stream_objects import KEEPING_NOTHING, Closing
 from tests.soak.device.foreign import external
 
-from cai_bridge import from_cai, to_cai
+from another_thread import in_another_thread
+from cai_bridge import DriverError, adapt, from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
+
+KINDS = pytest.mark.parametrize("blocking", [False, True], ids=["non-blocking", "blocking"])
+
+
+def producer(cuda: Any, speaks: Any, stream: Any) -> Any:
+    return cuda.array([1.0] * 4, speaks=speaks, memory="pool", stream=stream, name="x")
 
 
 @KINDS
-@pytest.mark.parametrize("wrap", [ExternalStream, Flagged, TorchExternal, Unowned])
-def test_a_consumers_object_that_keeps_nothing_alive(wrap, blocking, cuda):
+@pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
+@pytest.mark.parametrize("how", KEEPING_NOTHING)
+def test_a_consumers_object_that_keeps_nothing_alive(how, blocking, cuda):
     home, stream = cuda.stream("home"), cuda.stream("consumer", blocking=blocking)
-    array, external = producer(cuda, "cai3", home), wrap(stream)
-    views = [to_cai(array, stream=external), from_cai(array).__dlpack__(stream=external)]
+    array, named = producer(cuda, "cai3", home), KEEPING_NOTHING[how](stream)
+    views = [to_cai(array, stream=named), from_cai(array).__dlpack__(stream=named)]
     cuda.synchronize()
     stream.destroy()
     views.clear()
-    ended(cuda)
+    gc.collect()
+    cuda.synchronize()
 
 
 @pytest.mark.parametrize("used", ["closed", "another of its handle"])
@@ -72,33 +78,34 @@ def test_a_copy_of_what_a_closed_object_names(to, blocking, cuda, caplog):
         reader = cuda.stream("reader", device=int(to == "another GPU"))
         device = (2, reader.device)
         copy = view.__dlpack__(stream=reader, dl_device=device, copy=True, max_version=(1, 3))
-        seen = reader.read(to_cai(copy, stream=reader))
-        ended(cuda)
-        assert seen.value == [7.0] * 4
+        assert done(reader.read(to_cai(copy, stream=reader))) == [7.0] * 4
     assert "the array's stream may be destroyed" in caplog.text
 
 
+NAMED = {
+    "by the exchange API": lambda x, home: to_cai(x),
+    "declared": lambda x, home: to_cai(from_cai(only_cai(x), stream=home.handle)),
+    "declared for a view": lambda x, home: to_cai(
+        from_cai(to_cai(only_cai(x)), stream=home.handle)
+    ),
+    "by a bare dict": lambda x, home: to_cai(
+        from_cai(dict(x.__cuda_array_interface__), owner=only_cai(x))
+    ),
+}
+
+
 @KINDS
-@pytest.mark.parametrize("way", ["exchange API", "declared", "declared for a view", "a bare dict"])
+@pytest.mark.parametrize("way", NAMED)
 def test_a_dict_names_no_stream_that_nothing_keeps_alive(way, blocking, cuda):
     home, consumer = cuda.stream("home", blocking=blocking), cuda.stream("consumer")
-    array = producer(cuda, "exchange" if way == "exchange API" else "cai3", home)
-    if way == "exchange API":
-        with cuda.current_stream(external(home)):
-            view = to_cai(array)
-    elif way == "declared":
-        view = to_cai(from_cai(only_cai(array), stream=home.handle))
-    elif way == "declared for a view":
-        view = to_cai(from_cai(to_cai(only_cai(array)), stream=home.handle))
-    else:
-        bare = dict(array.__cuda_array_interface__)
-        view = to_cai(from_cai(bare, owner=only_cai(array)))
+    array = producer(cuda, "exchange" if way == "by the exchange API" else "cai3", home)
+    with cuda.current_stream(external(home)):
+        view = NAMED[way](array, home)
     home.destroy()
     seen = cuda.consumer("cai-waits", consumer).read(view)
     view.release()
-    ended(cuda)
     assert view.stream == 1
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
 
 
 def test_for_a_bare_handle_that_nobody_keeps_the_host_waits_and_says_how_to_avoid_it(cuda, caplog):
@@ -110,61 +117,161 @@ def test_for_a_bare_handle_that_nobody_keeps_the_host_waits_and_says_how_to_avoi
         cuda.clear_calls()
         del view
         home.fill(array, 1.0)
-        assert [call.call for call in cuda.calls].count("cuModuleUnload") == 1
-        cuda.synchronize()
-        assert seen.value == [1.0] * 4
-    records = [one for one in caplog.records if getattr(one, "order", "") == "impossible"]
-    assert [record.levelname for record in records] == ["WARNING"], "once for a line"
-    assert records[0].consumer == consumer.handle
-    assert records[0].line.startswith(__file__)
-    assert "release(stream)" in records[0].getMessage()
+        assert host_waits(cuda) == 1
+        assert done(seen) == [1.0] * 4
+    (record,) = [one for one in caplog.records if getattr(one, "order", "") == "impossible"]
+    assert (record.levelname, record.consumer) == ("WARNING", consumer.handle)
+    assert record.line.startswith(__file__)
+    assert "release(stream)" in record.getMessage()
     # The way out, while the handle is good: release is told, and uses it in the call itself.
     caplog.clear()
     view = to_cai(array, stream=consumer.handle)
     seen = consumer.read(view)
     view.release(consumer.handle)
     home.fill(array, 2.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
     assert caplog.records == []
 
 
-def test_a_line_that_was_not_warned_of_while_logging_was_off_is_warned_of_later(cuda, caplog):
+def test_a_line_that_was_not_warned_of_is_warned_of_later(cuda, caplog, traced):
     home, consumer = cuda.stream("home"), cuda.stream("consumer")
     array = producer(cuda, "cai3", home)
     found = []
-    for level in (logging.ERROR, logging.WARNING):
+    for level, told in ((logging.ERROR, False), (logging.ERROR, True), (logging.WARNING, True)):
         caplog.set_level(level, logger="cai_bridge")
-        view = to_cai(array, stream=consumer.handle)
-        consumer.read(view)
-        view.release()
-        found.append([one.levelname for one in caplog.records if hasattr(one, "line")])
-    assert found == [[], ["WARNING"]]
-
-
-def test_a_line_that_only_a_trace_was_told_of_is_warned_of_later(cuda, caplog, traced):
-    home, consumer = cuda.stream("home"), cuda.stream("consumer")
-    array = producer(cuda, "cai3", home)
-    found = []
-    for level in (logging.ERROR, logging.WARNING):
-        caplog.set_level(level, logger="cai_bridge")
-        with traced():
+        with traced() if told else nullcontext():
             view = to_cai(array, stream=consumer.handle)
             consumer.read(view)
             view.release()
         found.append([one.levelname for one in caplog.records if hasattr(one, "line")])
-    assert found == [[], ["WARNING"]]
+    assert found == [[], [], ["WARNING"]]
 
 
-@pytest.mark.parametrize("asked", ["stream_id", "external"])
-def test_an_object_that_fails_to_say_is_taken_to_keep_nothing(asked, cuda):
-    def fails(self):
-        raise ValueError
+class Pooled:
+    """An object that its pool takes back in `__del__`, which Python calls once in its life."""
 
+    pool: ClassVar[list[Any]] = []
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __del__(self) -> None:
+        self.pool.append(self)
+
+
+class PooledBuffer(Pooled):
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return self.inner.__cuda_array_interface__
+
+
+class PooledStream(Pooled):
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.inner.handle)
+
+
+@pytest.mark.parametrize("which", ["producer", "consumer's stream"])
+def test_an_object_from_a_pool_vouches_for_its_stream(which, cuda):
     home, consumer = cuda.stream("home"), cuda.stream("consumer")
-    named = type("Named", (StreamObject,), {asked: property(fails)})((0, consumer.handle))
-    view = to_cai(producer(cuda, "cai3", home), stream=named)
-    cuda.synchronize()
-    consumer.destroy()
-    del view
-    ended(cuda)
+    array = producer(cuda, "cai3", home)
+    if which == "producer":
+        PooledBuffer(array)
+        view = to_cai(Pooled.pool.pop(), stream=consumer)
+    else:
+        PooledStream(consumer)
+        view = to_cai(array, stream=Pooled.pool.pop())
+    seen = consumer.read(view)
+    view.release()
+    assert host_waits(cuda) == 0
+    home.fill(array, 2.0)
+    assert done(seen) == [1.0] * 4
+
+
+# Handles that the driver gives to another stream at once. Of each stream it has a number, which no
+# other stream has (`cuStreamGetId`).
+
+
+def again(cuda: Any, stream: Any) -> Any:
+    """Destroy a stream; the next one is given its handle."""
+    stream.destroy()
+    return cuda.stream("another", handle_of=stream)
+
+
+def test_another_stream_of_a_handle_is_not_the_producers(cuda: Any) -> None:
+    named, mine = Closing(cuda.stream("the producer's")), cuda.stream("mine")
+    x = cuda.array([0.0] * 4, speaks=(), name="x")
+    named.stream.fill(x, 7.0, name="the write")
+    view = from_cai(only_cai(x), stream=named)
+    named.stream = again(cuda, named.stream)
+    assert done(mine.read(to_cai(view, stream=mine))) == [7.0] * 4
+
+
+@pytest.mark.parametrize("named", ["handle", "object"])
+def test_a_captured_stream_with_the_consumers_handle_is_not_the_consumer(
+    named: str, cuda: Any
+) -> None:
+    """Its number cannot be asked, so the host waits."""
+    home, stream = cuda.stream("home"), cuda.stream("the consumer's")
+    x, closing = producer(cuda, "cai3", home), Closing(stream)
+    view = to_cai(x, stream=stream.handle if named == "handle" else closing)
+    seen = stream.read(view)
+    closing.close()
+    other = again(cuda, stream)
+    cuda.clear_calls()
+    with cuda.capture(other) as graph, cuda.current_stream(other):
+        del view
+        assert host_waits(cuda) == 1
+    home.fill(x, 9.0)
+    assert done(seen) == [1.0] * 4
+    graph.launch(other)
+
+
+@pytest.mark.parametrize("named", ["handle", "object"])
+@pytest.mark.parametrize("between", [False, True])
+def test_uses_of_two_streams_with_one_handle_are_two(named: str, between: bool, cuda: Any) -> None:
+    """Of a call's array, at the end of the call, in whatever order they are noted there."""
+    home = cuda.stream("home")
+    x = producer(cuda, "cai3", home)
+    seen, kept = list[Any](), list[Any]()
+
+    def function(array: Any) -> None:
+        # What is released meanwhile leaves its place to the last.
+        first = to_cai(array, stream=-1) if between else None
+        stream = cuda.stream("first")
+        for _ in range(2):
+            said = Closing(stream)
+            view = to_cai(array, stream=stream.handle if named == "handle" else said)
+            seen.append(stream.read(view, name="a read"))
+            kept.extend([view, said, stream])
+            if len(seen) == 1:
+                said.close()
+                stream = again(cuda, stream)
+        if first is not None:
+            first.release()
+
+    adapt(function, to="cai")(x)
+    home.fill(x, 9.0, name="the producer's next write")
+    assert [done(one) for one in seen] == [[1.0] * 4] * 2
+    kept.clear()
+
+
+@pytest.mark.parametrize("also", ["cuStreamGetId", "cuCtxGetId"])
+def test_an_end_that_cannot_ask_knows_the_libraries_streams_when_it_is_tried_again(
+    also: str, cuda: Any
+) -> None:
+    home, other = cuda.stream("home"), cuda.stream("a library's")
+    x = producer(cuda, "cai3", home)
+    view = to_cai(x)
+    assert view.__cuda_array_interface__["stream"] == home.handle
+    other.wait(home.record())
+    seen = other.read(view, name="the read")
+    with cuda.current_stream(other):
+        for nth in range(1, 9):
+            cuda.fail(also, nth)
+        cuda.fail("cuEventRecord", 1)
+        with pytest.raises(DriverError):
+            view.release()
+        cuda.clear_faults()
+    in_another_thread(view.release)
+    home.fill(x, 9.0, name="the producer's next write")
+    assert done(seen) == [1.0] * 4
