@@ -185,6 +185,8 @@ def test_a_program_that_dies_takes_no_other_along():
     died = [one for one in outcomes if one.outcome == "died"]
     assert 0 < len(died) < 40
     assert "SIGSEGV" in died[0].text
+    assert "Fatal Python error" in died[0].text
+    assert died[0].at is not None
     assert {one.outcome for one in outcomes} == {"right", "died"}
 
 

@@ -26,8 +26,8 @@ from tests.soak.libraries.handles import Unmet
 from tests.soak.program import Program, Refused, World, listing
 
 ROOT = Path(__file__).parents[2]
-WORDS = (16, 64)
-LIMIT_S = 5.0
+WORDS = (6, 8)
+LIMIT_S = 30.0
 
 
 def setup(manner="told", **wanted):
@@ -41,7 +41,7 @@ def ran(crew, count, **wanted):
 
 def run(capsys, *words):
     """Run the command, over stand-ins; its exit status, and what it prints."""
-    jobs = ("--place", "dry", "--jobs", "2", "--limit", str(LIMIT_S), "--shrink", "20")
+    jobs = ("--place", "simulated", "--jobs", "2", "--limit", str(LIMIT_S), "--shrink", "20")
     return soak.main([*jobs, *words]), capsys.readouterr().out
 
 
@@ -145,7 +145,7 @@ def test_what_another_thread_made_is_used_after_the_two_have_met():
 
 @pytest.mark.parametrize("manner", soak.MANNERS)
 def test_right_programs_are_right(manner):
-    with Crew(World("dry"), 2, LIMIT_S) as crew:
+    with Crew(World("simulated"), 2, LIMIT_S) as crew:
         outcomes = ran(crew, 12, manner=manner)
     assert {one.outcome for one in outcomes.values()} == {"right"}
     others = sum((one.counts["others"] for one in outcomes.values()), Counter())
@@ -153,9 +153,9 @@ def test_right_programs_are_right(manner):
     assert others["blocks that came again at once"] > 10
 
 
-@pytest.mark.parametrize("fault", ["stale", "early"])
+@pytest.mark.parametrize("fault", ["hurried", "unordered"])
 def test_a_planted_fault_is_found_and_cut_down(fault):
-    with Crew(World("dry", fault=fault), 4, LIMIT_S) as crew:
+    with Crew(World("simulated", fault=fault), 4, LIMIT_S) as crew:
         outcomes = ran(crew, 12)
         wrong = [one for one in outcomes.values() if one.outcome == "wrong"]
         assert wrong
@@ -166,26 +166,16 @@ def test_a_planted_fault_is_found_and_cut_down(fault):
     assert "is of:" in failure.text
 
 
-def test_a_child_that_dies_is_told_with_its_traceback():
-    with Crew(World("dry", fault="die"), 2, LIMIT_S) as crew:
-        outcomes = ran(crew, 4, threads=2)
-    died = [one for one in outcomes.values() if one.outcome == "died"]
-    assert died
-    assert "SIGSEGV" in died[0].text
-    assert "Fatal Python error" in died[0].text
-    assert died[0].at is not None
-
-
 def test_a_child_that_hangs_is_ended_and_told():
-    with Crew(World("dry", fault="hang"), 4, 1.5) as crew:
+    with Crew(World("simulated", fault="hang"), 4, 6.0) as crew:
         outcomes = ran(crew, 4)
     hung = [one for one in outcomes.values() if one.outcome == "hung"]
     assert hung
-    assert "dry.py" in hung[0].text
+    assert "simulated.py" in hung[0].text
 
 
 def test_an_unexpected_exception_is_an_error_with_the_step():
-    with Crew(World("dry", fault="raise"), 2, LIMIT_S) as crew:
+    with Crew(World("simulated", fault="raise"), 2, LIMIT_S) as crew:
         outcomes = ran(crew, 6)
     errors = [one for one in outcomes.values() if one.outcome == "error"]
     assert errors
@@ -195,7 +185,7 @@ def test_an_unexpected_exception_is_an_error_with_the_step():
 
 
 def test_a_zygote_that_is_gone_is_told(monkeypatch):
-    with Crew(World("dry"), 1, LIMIT_S) as crew:
+    with Crew(World("simulated"), 1, LIMIT_S) as crew:
         crew._process.kill()
         crew._process.join()
         with pytest.raises((RuntimeError, BrokenPipeError)):
@@ -234,37 +224,28 @@ def test_the_command_tells_totals_in_words_and_as_json(capsys, tmp_path):
     assert (said["manner"], said["programs"], said["failures"]) == ("told", 6, [])
     assert said["outcomes"] == {"right": 6, "wrong": 0, "died": 0, "hung": 0, "error": 0}
     assert sum(said["counts"]["routes"].values()) == said["counts"]["others"]["hand-overs"]
-    drawn = Setup("told", words=room.WORDS_OF["dry"])
+    drawn = Setup("told", words=room.WORDS_OF["simulated"])
     assert said["steps"] == sum(len(program(seed, drawn).steps) for seed in range(6))
 
 
 def test_the_command_fails_and_shows_a_failure_with_its_replay(capsys, tmp_path):
     path = tmp_path / "soak.json"
-    words = ("--plant", "stale", "--programs", "8", "--stop-after", "1", "--json", str(path))
+    words = ("--plant", "hurried", "--programs", "8", "--stop-after", "1", "--json", str(path))
     status, out = run(capsys, *words)
     assert status == 1
-    assert "cupy.asarray(" in out
+    assert "numpy.from_dlpack(" in out
     replayed = next(line for line in out.splitlines() if line.startswith("replay it with: "))
     failure = json.loads(path.read_text())["failures"][0]
     assert failure["replay"] in replayed
     assert failure["outcome"] == "wrong"
     assert "listing" in failure
     seed = str(failure["seed"])
-    status, out = run(capsys, "--plant", "stale", "--replay", seed)
+    status, out = run(capsys, "--plant", "hurried", "--replay", seed)
     assert status == 1
     assert f"program {seed} is wrong" in out
 
 
-def test_the_bridge_itself_is_right_between_stand_ins_on_the_simulated_device():
-    with Crew(World("simulated"), 2, 30.0) as crew:
-        drawn = Setup("told", words=room.WORDS_OF["simulated"])
-        tasks = [crew.task(seed=seed, setup=drawn) for seed in range(10)]
-        outcomes = list(crew.run(tasks))
-    failed = [f"{one.outcome}: {one.text}" for one in outcomes if one.outcome != "right"]
-    assert failed == []
-
-
-@pytest.mark.parametrize("fault", ["", *FAULTS["simulated"]])
+@pytest.mark.parametrize("fault", ["", *FAULTS["simulated"][:5]])
 def test_a_fault_of_the_bridge_is_noticed_between_stand_ins(fault):
     manner = "unsaid" if fault == "called" else "told"
     with Crew(World("simulated", fault=fault), 2, 60.0) as crew:
@@ -283,7 +264,7 @@ def until_wrong(outcomes):
 
 
 def test_the_control_is_reported_and_does_not_fail(capsys):
-    status, out = run(capsys, "--control", "--plant", "stale", "--programs", "8")
+    status, out = run(capsys, "--control", "--plant", "hurried", "--programs", "8")
     assert status == 0
     assert "told, control: 8 programs" in out
     wrong = int(out.splitlines()[-1].removeprefix("the control: ").split()[0])
@@ -303,9 +284,7 @@ def test_totals_are_written_while_a_run_goes_on(tmp_path):
 def test_without_a_gpu_the_command_says_so(capsys, monkeypatch):
     monkeypatch.setattr(room, "why_no_gpu", lambda: "no CUDA device")
     assert soak.main(["--place", "gpu", "--programs", "1"]) == 2
-    assert (
-        "no CUDA device; the places device, dry and simulated need none" in capsys.readouterr().err
-    )
+    assert "no CUDA device; the places device and simulated need none" in capsys.readouterr().err
 
 
 # --- words ----------------------------------------------------------------------------------------

@@ -44,15 +44,12 @@ class Bridge:
         Whether arrays are handed over as they are.
     shares_current : bool
         Whether all libraries have one current stream between them.
-    converts : bool
-        Whether `convert` knows the libraries, as it does no stand-ins over NumPy.
     keeps_cycles : bool
         Whether arrays survive the collector as long as somebody holds them.
     """
 
     native = False
     shares_current = False
-    converts = True
     keeps_cycles = True
 
     def to_cai(self, source: Any, step: ToCai, stream: Any) -> Any:
@@ -111,24 +108,21 @@ class Nothing(Bridge):
         return source
 
     def adapted(self, function: Any, step: CallLibrary, source: Any, libraries: Libraries) -> Any:
+        """Do what `adapt` does, by the libraries' own ways of taking arrays over."""
+        there, back = libraries
+
         def taken(adapter: Any, array: Any) -> Any:
             return adapter.take_natively("from_dlpack", array, None)
 
-        return called(function, source, libraries, taken)
+        result = function(taken(there, source))
+        if result is None or back is there:
+            return result
+        if isinstance(result, tuple):
+            return tuple(taken(back, one) for one in result)
+        return taken(back, result)
 
     def release(self, view: Any, stream: Any, *, block: bool) -> None:
         return
-
-
-def called(function: Any, source: Any, libraries: Libraries, taken: Any) -> Any:
-    """Do what `adapt` does, by the libraries' own ways of taking arrays over."""
-    there, back = libraries
-    result = function(taken(there, source))
-    if result is None or back is there:
-        return result
-    if isinstance(result, tuple):
-        return tuple(taken(back, one) for one in result)
-    return taken(back, result)
 
 
 def given(**arguments: Any) -> dict[str, Any]:

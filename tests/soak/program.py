@@ -15,7 +15,6 @@ from .steps import Step
 ROOMS = {
     "device": f"{__package__}.device.room",
     "gpu": f"{__package__}.libraries.room",
-    "dry": f"{__package__}.libraries.room",
     "simulated": f"{__package__}.libraries.room",
 }
 
@@ -38,11 +37,9 @@ class World:
     ----------
     place : str
         ``"device"``: arrays of the simulated device, with a model of all that it has to do;
-        ``"gpu"``: the libraries; ``"dry"``: stand-ins over NumPy work at once, and have a bridge of
-        their own; or ``"simulated"``: stand-ins work on the simulated device, with the bridge
-        between them.
+        ``"gpu"``: the libraries; or ``"simulated"``: stand-ins for them on the simulated device.
     control : bool
-        Whether arrays are handed over without a bridge; not on the simulated device.
+        Whether arrays are handed over without a bridge, between libraries.
     fault : str
         What is planted, one of the room's faults; empty for nothing.
     memory : str

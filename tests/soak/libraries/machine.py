@@ -255,7 +255,7 @@ class Machine:
             return adapter.take_natively(step.how, source, stream)
         if step.how in {"asked", "capsule"}:
             source = Asked(source, **({"stream": stream} if step.how == "asked" else {}))
-        if step.how == "convert" and self.doors.converts:
+        if step.how == "convert":
             with adapter.works_on(stream):
                 made = convert(source, step.library)
         else:

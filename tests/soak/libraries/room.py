@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from cai_bridge.testing import simulated_cuda
+
 from ...gpu.driver import why_no_gpu
 from .. import doors, steps
 from ..crew import Outcome, Ready
@@ -35,34 +37,21 @@ class Inside:
 @contextlib.contextmanager
 def entered(world: World, drawn: Program) -> Iterator[Inside]:
     """Start the libraries of a program; nothing is compiled or loaded for the first time later."""
-    between = doors.Nothing() if world.control else doors.Bridge()
-    if world.place == "dry":
-        from .adapters import dry
-
-        made = {name: dry.Adapter(name, world.fault) for name in drawn.libraries}
-        yield Inside(made, between if world.control else dry.Bridge(world.fault))
-    elif world.place == "simulated":
+    if world.place == "simulated":
         from .adapters import simulated
 
-        with simulated.device() as cuda:
+        between = simulated.Nothing() if world.control else simulated.Bridge(world.fault)
+        with simulated_cuda(devices=1, check=False) as cuda:
             late = {name: simulated.Adapter(name, cuda) for name in drawn.libraries}
-            yield Inside(
-                late, simulated.Bridge(world.fault), lambda: [str(one) for one in cuda.reports[:1]]
-            )
-    else:
-        yield Inside(_warmed_up(drawn, world.memory), between)
-
-
-def _warmed_up(drawn: Program, memory: str) -> dict[str, Any]:
-    from .adapters import load
-
-    libraries = {name: load(name)() for name in drawn.libraries}
+            yield Inside(late, between, lambda: [str(one) for one in cuda.reports[:1]])
+        return
+    libraries = {name: adapters.load(name)() for name in drawn.libraries}
     for adapter in libraries.values():
-        adapter.use_memory(memory)
+        adapter.use_memory(world.memory)
     for words in sorted({getattr(step, "words", 0) for step in drawn.steps} - {0}):
         for name, adapter in libraries.items():
             adapter.warm_up(words, STREAMS.get(name, {}))
-    return libraries
+    yield Inside(libraries, doors.Nothing() if world.control else doors.Bridge())
 
 
 __all__ = ["FAULTS", "first", "is_right", "program", "ready", "run", "setup", "why_not"]
@@ -70,13 +59,13 @@ __all__ = ["FAULTS", "first", "is_right", "program", "ready", "run", "setup", "w
 STEPS = steps.expressed(discipline.Discipline, Machine)
 CHUNK, PROGRAMS = 1, 20
 """Each program has a process of its own; and so many make a run."""
-WORDS_OF = {"gpu": WORDS, "dry": (16, 64, 256), "simulated": (6, 8)}
+WORDS_OF = {"gpu": WORDS, "simulated": (6, 8)}
 
 
 def why_not(place: str) -> str | None:
     """Tell why there can be no programs here."""
     reason = why_no_gpu() if place == "gpu" else None
-    return reason and f"{reason}; the places device, dry and simulated need none"
+    return reason and f"{reason}; the places device and simulated need none"
 
 
 def ready(place: str, later: list[str]) -> Ready:

@@ -145,6 +145,3 @@ class Adapter(adapters.Adapter):
         if how == "argument":
             return source
         return cuda.as_cuda_array(source, sync=how != "no_sync")
-
-    def take_natively(self, how: str, source: Any, stream: Any) -> Any:
-        return self.take(how, source, stream)

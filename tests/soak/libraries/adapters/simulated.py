@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 
 import cai_bridge
 from cai_bridge import _calls
-from cai_bridge.testing import SimulatedCuda, simulated_cuda
+from cai_bridge.testing import SimulatedCuda
 from cai_bridge.testing._array import class_for
 from cai_bridge.testing._kit.dlpack_abi import read_capsule, take
 from cai_bridge.testing._kit.dlpack_managed import ManagedTensor
@@ -28,7 +29,7 @@ from cai_bridge.testing._region import Region
 from cai_bridge.testing._work import region_of_dict
 
 from ... import doors
-from ...steps import HAVE_CURRENT, Export, ToCai
+from ...steps import HAVE_CURRENT, Export, FromCai, ToCai
 from .. import adapters
 from ..discipline import OF_DICTS
 
@@ -41,10 +42,6 @@ SPEAKS = {
 }
 # Torch and Warp do not, but what nobody named a stream for the bridge has them wait for.
 WAIT = {"asarray", "as_cuda_array", "argument", "as_tensor", "array"}
-
-
-def device() -> SimulatedCuda:
-    return simulated_cuda(devices=1, check=False)
 
 
 class Taken:
@@ -136,11 +133,18 @@ def _unordered(call: Any, *given: Any) -> Any:
     return _converted(call, *given)
 
 
+class Nothing(doors.Nothing):
+    """Nothing, between stand-ins."""
+
+    shares_current = True
+    keeps_cycles = False
+
+
 class Bridge(doors.Bridge):
     """The bridge, for stand-ins of which not all have what their libraries have.
 
-    A fault is one of `faults.FAULTS`: views, capsules, copies for the CPU or calls by `adapt`
-    without their waits, or views that are never released.
+    A fault is one of `FAULTS`: views, capsules, copies for the CPU or calls by `adapt` without
+    their waits, or views that are never released, whose blocks never end, or that are refused.
     """
 
     shares_current = True
@@ -158,6 +162,11 @@ class Bridge(doors.Bridge):
             source = cai_bridge.to_cai(source, stream=-1)
         return super().to_cai(source, step, stream)
 
+    def from_cai(self, source: Any, step: FromCai, stream: Any, **more: Any) -> Any:
+        if self.fault == "raise" and step.as_dict:
+            raise BufferError("a planted fault")
+        return super().from_cai(source, step, stream, **more)
+
     def to_host(self, view: Any) -> Any:
         if self.fault == "hurried":
             view = cai_bridge.from_cai(cai_bridge.to_cai(view, stream=-1), stream=-1)
@@ -167,6 +176,8 @@ class Bridge(doors.Bridge):
         return super().export(source, step, -1 if self.fault == "unasked" else stream)
 
     def release(self, view: Any, stream: Any, *, block: bool) -> None:
+        while self.fault == "hang" and block:
+            time.sleep(1)
         if self.fault != "kept":
             super().release(view, stream, block=block)
 

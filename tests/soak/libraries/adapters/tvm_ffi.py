@@ -49,9 +49,6 @@ class Adapter(adapters.Adapter):
     def take(self, how: str, source: Any, stream: Any) -> Any:
         return tvm_ffi.from_dlpack(source)
 
-    def take_natively(self, how: str, source: Any, stream: Any) -> Any:
-        return tvm_ffi.from_dlpack(source)
-
     def warm_up(self, words: int, kinds: dict[str, str]) -> None:
         with self.driver.context():
             self.free[words] = [self.driver.allocate(4 * words) for _ in range(4)]

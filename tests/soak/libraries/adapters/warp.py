@@ -51,6 +51,3 @@ class Adapter(adapters.Adapter):
         if how == "array":
             return wp.array(data=source, dtype=wp.float32, device=GPU, copy=False)
         return wp.from_dlpack(source)
-
-    def take_natively(self, how: str, source: Any, stream: Any) -> Any:
-        return self.take(how, source, stream)
