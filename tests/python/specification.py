@@ -7,15 +7,11 @@ reads the dict of a view.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
 from contract import rows
-from scenes import done
 
 from cai_bridge import convert, from_cai, to_cai, to_dlpack
 
@@ -31,7 +27,15 @@ DOORS: dict[str, Callable[[Any], Any]] = {
 each_door = pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
 
 # The producers whose arrays a view speaks CAI for.
-each_producer = pytest.mark.parametrize("speaks", ["exchange", "dlpack", "dlpack-legacy", "cai3"])
+SPEAKS = ("exchange", "dlpack", "dlpack-legacy", "cai3")
+each_producer = pytest.mark.parametrize("speaks", SPEAKS)
+
+# Both sides: a dict is read through each door, or the dict of a view of each producer's.
+each_way = pytest.mark.parametrize(
+    ("door", "speaks"),
+    [pytest.param(door, "cai3", id=name) for name, door in DOORS.items()]
+    + [pytest.param(to_cai, speaks, id=f"to_cai of {speaks}") for speaks in SPEAKS],
+)
 
 WAITS = {"cuEventRecord", "cuStreamWaitEvent"}
 BLOCKS = {"cuStreamSynchronize", "cuModuleUnload", "cuEventSynchronize"}
@@ -64,48 +68,11 @@ def as_producer(*names: str) -> Callable[[Test], Test]:
 
 
 def taken_on(cuda: Any, view: Any, stream: Any = None) -> Any:
-    """A read of a DLPack view, queued by a library on a stream of its own."""
-    return cuda.consumer("dlpack", stream or cuda.stream("consumer's")).read(view)
-
-
-def values(cuda: Any, view: Any) -> Any:
-    """What a library reads of a DLPack view on a stream of its own."""
-    seen = taken_on(cuda, view)
-    cuda.synchronize()
-    return seen.value
-
-
-def view_of(cuda: Any, x: Any, works_on: Any, **arguments: Any) -> Any:
-    """The CAI view of an array whose library works on a stream."""
-    with cuda.current_stream(works_on):
-        return to_cai(x, **arguments)
+    """A read of a view, queued by a library on a stream of its own."""
+    speaks = "dlpack" if hasattr(view, "__dlpack__") else "cai-waits"
+    return cuda.consumer(speaks, stream or cuda.stream("consumer's")).read(view)
 
 
 def called(cuda: Any, *names: str) -> list[tuple[str, int | None]]:
     """The calls of these names since they were cleared, with their streams."""
     return [(call.call, call.stream) for call in cuda.calls if call.call in names]
-
-
-def expect_returned(cuda: Any, seen: Any, producer: Any, x: Any) -> None:
-    """Nothing was waited for, and a read that is still queued sees none of the later writes."""
-    assert called(cuda, *WAITS, *BLOCKS) == []
-    assert not seen.done
-    for value in (8.0, 9.0):
-        producer.fill(x, value)
-    assert done(seen) == [7.0] * 8
-
-
-def in_a_process(program: str, **environment: str) -> str:
-    """What a program prints that runs with these variables set."""
-    import os
-
-    kept = {name: value for name, value in os.environ.items() if name != "CAI_BRIDGE_SYNC"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)],
-        env={**kept, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.stderr, done.returncode) == ("", 0)
-    return done.stdout.strip()

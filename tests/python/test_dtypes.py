@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+import types
 
 import capsules
 import ml_dtypes
@@ -11,17 +12,11 @@ import pytest
 import tables
 from capsules import HandMade
 from contract import each, rows
-from fakes import OnlyCai, interface, only_cai
+from fakes import OnlyCai, only_cai
 
 from cai_bridge import from_cai, to_cai, to_dlpack
 
 EVERY = each("dtype", "dtype")
-OPAQUE = each("dtype", "dtype", exact=False)
-FORMS = ["versioned", "legacy", "1.0", "1.1", "1.2"]
-
-
-def fields(row):
-    return {"code": row["code"], "bits": row["bits"]}
 
 
 def exported(view):
@@ -34,115 +29,53 @@ def bytes_as(cuda, typestr):
     return only_cai(cuda.array(shape=64, dtype="uint8"), typestr=typestr)
 
 
-class Printed:
-    """An element type that only prints its name, as torch's do."""
-
-    def __init__(self, text):
-        self._text = text
-
-    def __repr__(self):
-        return self._text
-
-
-class Named:
-    """An element type with a `name`, as NumPy's."""
-
-    def __init__(self, name):
-        self.name = name
-
-
 def typed(producer, dtype):
     """The producer with a `dtype`, which is no protocol."""
     producer.dtype = dtype
     return producer
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["versioned", "legacy", "1.0", "1.1", "1.2"])
 @EVERY
-def test_dlpacks_code_becomes_the_typestr(row, form, cuda):
+def test_the_exact_type_survives_the_way_there_and_back(row, form, cuda):
     x = cuda.array(shape=64, dtype="uint8")
-    view = to_cai(HandMade(x.ptr, form=form, **fields(row)).capsule())
+    view = to_cai(HandMade(x.ptr, form=form, code=row["code"], bits=row["bits"]).capsule())
     assert view.__cuda_array_interface__["typestr"] == view.typestr == row["typestr"]
     assert view.itemsize == row["bits"] // 8
     assert view.nbytes == 4 * view.itemsize
-
-
-@each("dtype", "dtype", exact=True)
-def test_the_typestr_becomes_dlpacks_code(row, cuda):
-    x = cuda.array(shape=64, dtype="uint8")
-    view = from_cai(OnlyCai(interface(x, typestr=row["typestr"])))
-    assert exported(view) == (row["code"], row["bits"], 1)
-
-
-@pytest.mark.parametrize("speaks", ["exchange", "dlpack", "dlpack-legacy", "dlpack-bare"])
-@EVERY
-def test_the_exact_type_survives_the_way_there_and_back(row, speaks, cuda):
-    x = cuda.array(shape=4, dtype=row["name"], speaks=speaks)
-    view = from_cai(to_cai(x))
-    assert exported(view) == (row["code"], row["bits"], 1)
-    assert view.typestr == row["typestr"]
-    taken = tables.managed(view)
-    assert taken.fields.dtype == tables.borrowed(view).dtype == (row["code"], row["bits"], 1)
+    wanted = np.dtype(row["name"] if row["exact"] else getattr(ml_dtypes, row["name"]))
+    assert isinstance(view.dtype, np.dtype)
+    back = from_cai(view)
+    assert view.dtype == back.dtype == wanted
+    taken = tables.managed(back)
+    said = (exported(back), taken.fields.dtype, tables.borrowed(back).dtype)
+    assert said == ((row["code"], row["bits"], 1),) * 3
     taken.delete()
 
 
-@EVERY
-def test_the_exact_type_survives_the_other_way_round(row, cuda):
-    x = cuda.array(shape=4, dtype=row["name"], speaks="cai")
-    view = from_cai(x)
-    assert exported(view) == exported(from_cai(to_cai(view))) == (row["code"], row["bits"], 1)
-
-
-@EVERY
-def test_values_of_every_type_are_seen_through_both_views(row, cuda):
-    values = [True, False] if row["name"] == "bool" else [1, 2]
-    there = to_cai(cuda.array(values, dtype=row["name"], speaks="dlpack"))
-    back = from_cai(cuda.array(values, dtype=row["name"], speaks="cai"))
-    assert cuda.read(there) == cuda.read(back) == values
-
-
-# --- types that the typestr does not name ---------------------------------------------------------
-
-NAMES = {
+# How the name of a type is spelled that the typestr does not name.
+SPELLED = {
     "a string": str,
-    "torch's": lambda name: Printed(f"torch.{name}"),
-    "printed": Printed,
-    "named": Named,
+    "torch's": lambda name: type("Printed", (), {"__repr__": lambda _: f"torch.{name}"})(),
+    "printed": lambda name: type("Printed", (), {"__repr__": lambda _: name})(),
+    "named": lambda name: types.SimpleNamespace(name=name),
     "ml_dtypes'": lambda name: np.dtype(getattr(ml_dtypes, name)),
+    "a scalar type": lambda name: getattr(ml_dtypes, name),
     "a dotted string": lambda name: f"some.library.{name}",
+}
+# Where it is said.
+SAID = {
+    "the object": lambda x, dtype: from_cai(typed(x, dtype)),
+    "the argument": lambda x, dtype: from_cai(typed(x, np.dtype("V2")), dtype=dtype),
+    "the owner of a dict": lambda x, dtype: from_cai(x.interface, owner=typed(x, dtype)),
 }
 
 
-@pytest.mark.parametrize("spelled", NAMES)
-@OPAQUE
-def test_the_dtype_of_the_object_names_the_type(row, spelled, cuda):
-    x = bytes_as(cuda, row["typestr"])
-    view = from_cai(typed(x, NAMES[spelled](row["name"])))
-    assert exported(view) == (row["code"], row["bits"], 1)
-
-
-SPELLED = {**NAMES, "a scalar type": lambda name: getattr(ml_dtypes, name)}
-
-
 @pytest.mark.parametrize("spelled", SPELLED)
-@OPAQUE
-def test_the_dtype_argument_names_the_type(row, spelled, cuda):
-    x = bytes_as(cuda, row["typestr"])
-    view = from_cai(x, dtype=SPELLED[spelled](row["name"]))
-    assert exported(view) == (row["code"], row["bits"], 1)
-
-
-@OPAQUE
-def test_the_dtype_argument_is_believed_before_the_object(row, cuda):
-    x = bytes_as(cuda, row["typestr"])
-    view = from_cai(typed(x, np.dtype("V2")), dtype=row["name"])
-    assert exported(view) == (row["code"], row["bits"], 1)
-
-
-@OPAQUE
-def test_the_owner_of_a_dict_names_the_type(row, cuda):
-    x = cuda.array(shape=64, dtype="uint8")
-    view = from_cai(interface(x, typestr=row["typestr"]), owner=typed(Named("x"), row["name"]))
+@pytest.mark.parametrize("by", SAID)
+@each("dtype", "dtype", exact=False)
+def test_a_type_that_the_typestr_does_not_name_has_its_name_from(row, by, spelled, cuda):
+    view = SAID[by](bytes_as(cuda, row["typestr"]), SPELLED[spelled](row["name"]))
     assert exported(view) == (row["code"], row["bits"], 1)
 
 
@@ -171,7 +104,8 @@ def test_a_type_of_another_size_is_refused(typestr, name, cuda):
 @each("dtype", "dtype", exact=True)
 def test_a_dtype_argument_has_to_agree_with_the_typestr(row, cuda):
     x = bytes_as(cuda, row["typestr"])
-    assert exported(from_cai(x, dtype=row["name"]))[0] == row["code"]
+    for named in ({}, {"dtype": row["name"]}):
+        assert exported(from_cai(x, **named)) == (row["code"], row["bits"], 1)
     other = "int8" if row["bits"] > 8 else "int16"
     with pytest.raises(ValueError, match=f'^dtype: got "{other}" for .+{row["name"]}; allowed: '):
         from_cai(x, dtype=other)
@@ -191,16 +125,12 @@ def test_other_spellings_of_a_typestr_mean_the_same(row, cuda):
 @each("dtype", "refused")
 def test_types_that_cai_cannot_express_are_refused(row, form, cuda):
     memory = cuda.array(shape=256, dtype="uint8")
-    fields = {key: row[key] for key in ("code", "bits", "lanes")}
-    tensor = HandMade(memory.ptr, form=form, **fields)
+    tensor = HandMade(memory.ptr, form=form, **{key: row[key] for key in ("code", "bits", "lanes")})
     capsule = tensor.capsule()
     error = ValueError if row["kind"] == "Lanes" else BufferError
     with pytest.raises(error, match=r"^dtype(\.lanes)?: got .+; allowed: "):
         to_cai(capsule)
     assert (capsules.name_of(capsule)[:4], tensor.deleted) == ("dlte", 0)
-
-
-# --- lanes ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lanes", [2, 4, 16, 65535])
@@ -226,17 +156,6 @@ def test_lanes_become_a_trailing_dimension_and_come_back_as_lanes(lanes, shape, 
     flat = from_cai(OnlyCai(made, keep=view))
     assert exported(flat) == (2, 32, 1)
     assert flat.shape == view.shape
-
-
-# --- view.dtype -----------------------------------------------------------------------------------
-
-
-@EVERY
-def test_the_dtype_of_a_view_is_numpys_or_ml_dtypes(row, cuda):
-    view = to_cai(cuda.array(shape=4, dtype=row["name"]))
-    wanted = np.dtype(row["name"] if row["exact"] else getattr(ml_dtypes, row["name"]))
-    assert isinstance(view.dtype, np.dtype)
-    assert view.dtype == from_cai(view).dtype == wanted
 
 
 CHILD = """

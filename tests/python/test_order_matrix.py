@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from specification import as_consumer, as_producer
 
 import cai_bridge
 from cai_bridge import from_cai, to_cai
@@ -186,6 +187,8 @@ def to_cai_body(door: str, given: str | None, kind: str, consumes_on: str) -> Ca
 QUEUES = {"cai-waits": "own", "cai-enqueues": "given", "cai-blocks": "own"}
 
 
+@as_producer("stream", "integer", "integer-synchronize", "integer-enqueue", "choice")
+@as_producer("by-default", "user-knowledge", "exception", "all-pending", "option-default")
 @pytest.mark.parametrize("given", [None, *STREAMS])
 @pytest.mark.parametrize("produced_on", STREAMS)
 @pytest.mark.parametrize("door", TO_CAI)
@@ -201,6 +204,7 @@ def test_a_cai_consumer_that_keeps_the_specification_sees_what_was_written(
             prove(door, produced_on, body, f"{kind} on {consumes_on}", needed=needed)
 
 
+@as_producer("exception-documented", "documented-steps")
 @pytest.mark.parametrize("given", STREAMS)
 @pytest.mark.parametrize("produced_on", STREAMS)
 @pytest.mark.parametrize("door", TO_CAI)
@@ -267,6 +271,10 @@ def from_cai_body(door: str, declared: bool, kind: str, consumes_on: str) -> Cal
     return body
 
 
+@as_consumer("version-3", "stream", "stream-1", "stream-2", "stream-handle", "no-statement")
+@as_consumer(
+    "integer", "integer-synchronize", "choice", "by-default", "user-knowledge", "exception"
+)
 @pytest.mark.parametrize("declared", [False, True], ids=["from the dict", "declared"])
 @pytest.mark.parametrize("produced_on", STREAMS)
 @pytest.mark.parametrize("door", FROM_CAI)

@@ -11,6 +11,7 @@ import pytest
 import tvm_ffi
 from contract import each, rows
 from fakes import only_cai
+from specification import as_consumer, as_producer
 
 from cai_bridge import CaiView, adapt, convert, from_cai, to_cai, to_dlpack
 
@@ -133,6 +134,8 @@ def by_dict(cuda: Any, row: Any) -> tuple[Any, Any]:
     return only_cai(memory, data=(memory.ptr + start, False), **entries), same
 
 
+@as_consumer("descr", "descr-numpy")
+@as_producer("descr", "descr-numpy")
 @each("strangers", "cais_alone")
 def test_a_type_that_cai_alone_has_goes_on_as_it_came(row: Any, cuda: Any) -> None:
     x, same = by_dict(cuda, row)
