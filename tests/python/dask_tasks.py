@@ -4,15 +4,12 @@ The module is preloaded by the workers. Nothing here imports `cai_bridge.dask`: 
 finds the serializers by itself.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
 import sys
 import weakref
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from distributed.utils import DequeHandler
@@ -21,28 +18,27 @@ from cai_bridge import convert, to_cai, to_dlpack
 from cai_bridge.testing import simulated_cuda
 
 WITHOUT_A_GPU = 2
-CUDA: Any = None
+CUDA = None
 # What a library would hold: arrays and streams by their names.
-HELD: dict[str, Any] = {}
+HELD = {}
 
 
-def dask_setup(worker: Any) -> None:
+def dask_setup(worker):
     """Put a device in place, as Dask calls it when a worker starts."""
     global CUDA  # noqa: PLW0603
     if worker.name != WITHOUT_A_GPU:
         CUDA = simulated_cuda(devices=2, check=False).__enter__()
 
 
-def made(kind: str, values: Any, dtype: str = "float32", **options: Any) -> Any:
+def made(kind, values, dtype="float32", readonly=False):
     """Make an array that its stream will write, late, and hand out a view of it."""
     stream = CUDA.stream("late", blocking=False)
-    array = CUDA.array(values, dtype=dtype, speaks="cai3", stream=stream, name="x", **options)
-    HELD["x"], HELD["stream"] = array, stream
-    door = to_cai if kind == "CaiView" else to_dlpack
-    return door(array)
+    how = {"dtype": dtype, "readonly": readonly, "speaks": "cai3", "name": "x"}
+    HELD["x"], HELD["stream"] = CUDA.array(values, stream=stream, **how), stream
+    return (to_cai if kind == "CaiView" else to_dlpack)(HELD["x"])
 
 
-def late(value: float) -> Any:
+def late(value):
     """Make an array that is full of `value` once its stream has run, beside one that stays busy."""
     stream, busy = CUDA.stream("late"), CUDA.stream("busy")
     HELD["array"], HELD["other"] = (CUDA.array([0.0] * 4, speaks="cai3") for _ in range(2))
@@ -51,7 +47,7 @@ def late(value: float) -> Any:
     return to_dlpack(HELD["array"])
 
 
-def strided(kind: str) -> Any:
+def strided(kind):
     """Make a view of every other item of each row, in the opposite order of rows."""
     array = CUDA.array(
         np.arange(12.0, dtype="float32").reshape(3, 4), speaks="cai3", stream=CUDA.stream()
@@ -63,38 +59,55 @@ def strided(kind: str) -> Any:
     return (to_cai if kind == "CaiView" else to_dlpack)(reversed_rows)
 
 
-def seen(view: Any) -> tuple[Any, ...]:
+def seen(view):
     """Tell what arrived, and its bytes."""
     host = np.ascontiguousarray(convert(view, "numpy"))
     kind, dtype = type(view).__name__, view._dtype_name
     return kind, tuple(view.shape), dtype, view.readonly, host.reshape(-1).view("u1").tobytes()
 
 
-def address(view: Any) -> int:
+def released():
+    view = late(1.0)
+    view.release()
+    return view
+
+
+def two():
+    """Make two views, the first of an array of the second GPU."""
+    first = CUDA.array([1.0], device=1, speaks="cai3")
+    return {"first": to_dlpack(first), "then": to_cai(CUDA.array([2.0]))}
+
+
+def of_both(views):
+    return [(views[name].device, values(views[name])) for name in ("first", "then")]
+
+
+def no_memory():
+    for call in ("cuMemAllocAsync", "cuMemAlloc"):
+        CUDA.fail(call, error="CUDA_ERROR_OUT_OF_MEMORY")
+
+
+def address(view):
     return view.ptr
 
 
-def device(view: Any) -> tuple[int, int]:
-    return view.device
-
-
-def written(view: Any, value: float) -> list[float]:
+def written(view, value):
     """Write to what arrived, and read it."""
     stream = CUDA.stream("writer")
     with to_cai(view, stream=stream) as mine:
         stream.fill(mine, value)
-    return convert(view, "numpy").tolist()
+    return values(view)
 
 
-def used(view: Any) -> None:
+def used(view):
     convert(view, "numpy")
 
 
-def die(*_: Any, **__: Any) -> None:
+def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def deadly(value: float, flag: str) -> Any:
+def deadly(value, flag):
     """Make a view whose first sender is killed while it is sent: the pending work does that."""
     view = late(value)
     if not Path(flag).exists():
@@ -106,21 +119,21 @@ def deadly(value: float, flag: str) -> Any:
     return view
 
 
-def die_when_receiving() -> None:
+def die_when_receiving():
     import cai_bridge.dask
 
-    cai_bridge.dask.convert = die  # type: ignore[assignment]
+    cai_bridge.dask.convert = die
 
 
-def values(view: Any) -> list[float]:
+def values(view):
     return convert(view, "numpy").tolist()
 
 
-def pending() -> int:
+def pending():
     return CUDA.pending
 
 
-def reports() -> list[str]:
+def reports():
     """Let all work run, and tell what the happens-before check found."""
     if CUDA is None:
         return []
@@ -128,28 +141,28 @@ def reports() -> list[str]:
     return [str(report) for report in CUDA.reports]
 
 
-def lent() -> Any:
+def lent():
     """Make a view that alone keeps its array."""
     array = CUDA.array([1.0, 2.0], speaks="cai3")
     HELD["lent"] = weakref.ref(array)
     return to_dlpack(array)
 
 
-def forget_logs() -> None:
+def forget_logs():
     """Drop the records that Dask keeps: a failed transfer's has a traceback, and that the data."""
     DequeHandler.clear_all_instances()
 
 
-def is_lent() -> bool:
+def is_lent():
     gc.collect()
     return HELD["lent"]() is not None
 
 
-def hide_ml_dtypes(hide: bool) -> None:
+def hide_ml_dtypes(hide):
     """Have `import ml_dtypes` fail, as where it is not installed."""
     if hide:
         HELD["ml_dtypes"] = sys.modules.get("ml_dtypes")
-        sys.modules["ml_dtypes"] = None  # type: ignore[assignment]
+        sys.modules["ml_dtypes"] = None
     elif (module := HELD.pop("ml_dtypes", None)) is not None:
         sys.modules["ml_dtypes"] = module
     else:

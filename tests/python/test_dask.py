@@ -1,15 +1,11 @@
 """Views go from worker to worker of a real Dask cluster, with a simulated device in each worker."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +32,7 @@ DTYPES = ["bool", "int64", "float16", "float32", "complex64", "bfloat16", "float
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
+def client():
     """Three workers, the last one without a GPU."""
     config = {"distributed.worker.preload": ["dask_tasks"]}
     with (
@@ -49,53 +45,51 @@ def client() -> Iterator[Any]:
         yield client
 
 
-def address(client: Any, name: int) -> str:
+def address(client, name):
     workers = client.scheduler_info()["workers"]
     (found,) = [address for address, worker in workers.items() if worker["name"] == name]
     return found
 
 
-Run = Callable[..., Any]
-
-
 @pytest.fixture
-def on(client: Any) -> Iterator[Callable[[int], Run]]:
+def on(client):
     """Run tasks on the worker of that number; what its check for races finds fails the test."""
 
-    def worker(number: int) -> Run:
-        def run(task: Callable[..., Any], *arguments: Any) -> Any:
-            where = [address(client, number)]
-            return client.submit(task, *arguments, workers=where, pure=False)
-
-        return run
+    def worker(number):
+        where = [address(client, number)]
+        return lambda task, *given: client.submit(task, *given, workers=where, pure=False)
 
     yield worker
     for found in client.run(tasks.reports).values():
         assert found == []
 
 
-def result(future: Any) -> Any:
+def result(future):
     return future.result(timeout=SECONDS)
 
 
-def at(client: Any, number: int, ask: Callable[..., Any], *arguments: Any) -> Any:
+def at(client, number, ask, *arguments):
     """Ask a worker beside its tasks."""
     (answer,) = client.run(ask, *arguments, workers=[address(client, number)]).values()
     return answer
 
 
-# --- between workers ------------------------------------------------------------------------------
+# Kinds of arrays: values, their type, and whether they are read-only.
+ARRAYS = [
+    ([[True, False], [False, True]], "bool", False),
+    *(([[1, 2], [3, 4]], dtype, False) for dtype in DTYPES if dtype != "bool"),
+    *((values, "float32", False) for values in ([], [[], []], 5.0)),
+    ([1.0, 2.0], "float32", True),
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_an_array_of_each_type_arrives(dtype, kind, on):
-    first, second = on(0), on(1)
-    values = [[True, False], [False, True]] if dtype == "bool" else [[1, 2], [3, 4]]
-    view = first(tasks.made, kind, values, dtype)
-    there, here = result(second(tasks.seen, view)), result(first(tasks.seen, view))
+@pytest.mark.parametrize(("values", "dtype", "readonly"), ARRAYS, ids=str)
+def test_an_array_of_each_kind_arrives(values, dtype, readonly, kind, on):
+    view = on(0)(tasks.made, kind, values, dtype, readonly)
+    there, here = result(on(1)(tasks.seen, view)), result(on(0)(tasks.seen, view))
     assert there == here
-    assert there[:4] == (kind, (2, 2), dtype, False)
+    assert there[:4] == (kind, np.shape(values), dtype, readonly)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
@@ -117,30 +111,12 @@ def test_it_is_sent_once_it_is_written_and_no_other_stream_is_waited_for(client,
     assert at(client, 0, tasks.pending) == 1, "the other stream's work has not run"
 
 
-def test_in_the_same_worker_it_is_the_same_memory(on):
-    view = on(0)(tasks.late, 7.0)
-    assert result(on(0)(tasks.address, view)) == result(on(0)(tasks.address, view))
-    assert result(on(0)(tasks.written, view, 8.0)) == [8.0] * 4
-
-
-def test_another_worker_has_its_own_copy(on):
+def test_in_the_same_worker_it_is_the_same_memory_and_another_one_has_its_own_copy(on):
     view = on(0)(tasks.late, 7.0)
     assert result(on(1)(tasks.written, view, 8.0)) == [8.0] * 4
-    assert result(on(0)(tasks.seen, view))[-1] == np.full(4, 7.0, "float32").tobytes()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_read_only_memory_stays_read_only(kind, on):
-    view = on(0)(tasks.made, kind, [1.0, 2.0], "float32")
-    for number in (0, 1):
-        assert result(on(number)(tasks.seen, view))[3] is False
-    view = on(0)(read_only, kind)
-    for number in (0, 1):
-        assert result(on(number)(tasks.seen, view))[3] is True
-
-
-def read_only(kind: str) -> Any:
-    return tasks.made(kind, [1.0, 2.0], readonly=True)
+    assert result(on(0)(tasks.values, view)) == [7.0] * 4
+    assert result(on(0)(tasks.address, view)) == result(on(0)(tasks.address, view))
+    assert result(on(0)(tasks.written, view, 8.0)) == [8.0] * 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -151,55 +127,21 @@ def test_strides_arrive_as_values(kind, on):
     assert np.frombuffer(there[-1], "float32").tolist() == [8.0, 10.0, 4.0, 6.0, 0.0, 2.0]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("values", [[], [[], []], 5.0], ids=["none", "no columns", "scalar"])
-def test_arrays_of_no_elements_and_of_no_dimensions_arrive(values, kind, on):
-    view = on(0)(tasks.made, kind, values)
-    there = result(on(1)(tasks.seen, view))
-    assert there == result(on(0)(tasks.seen, view))
-    assert there[1] == np.shape(values)
+def test_views_in_a_collection_arrive_and_on_the_current_gpu_of_the_receiver(on):
+    both = on(0)(tasks.two)
+    assert result(on(0)(tasks.of_both, both)) == [((2, 1), [1.0]), ((2, 0), [2.0])]
+    assert result(on(1)(tasks.of_both, both)) == [((2, 0), [1.0]), ((2, 0), [2.0])]
 
 
-def test_it_arrives_on_the_current_gpu_of_the_receiver(on):
-    view = on(0)(on_the_second_gpu)
-    assert result(on(0)(tasks.device, view)) == (2, 1)
-    assert result(on(1)(tasks.device, view)) == (2, 0)
-
-
-def on_the_second_gpu() -> Any:
-    return to_dlpack(tasks.CUDA.array([1.0], device=1, speaks="cai3"))
-
-
-def test_views_in_a_collection_arrive(on):
-    both = on(0)(two)
-    assert result(on(1)(of_both, both)) == [[1.0], [2.0]]
-
-
-def two() -> Any:
-    return {"first": to_dlpack(tasks.CUDA.array([1.0])), "then": to_cai(tasks.CUDA.array([2.0]))}
-
-
-def of_both(views: Any) -> Any:
-    return [convert(views[name], "numpy").tolist() for name in ("first", "then")]
-
-
-def test_the_client_has_its_own_copy(on, cuda):
-    view = result(on(0)(tasks.late, 7.0))
-    assert convert(view, "numpy").tolist() == [7.0] * 4
-
-
-def test_a_client_scatters_a_view_and_cannot_put_it_into_a_graph(client, on, cuda):
-    stream = cuda.stream("late")
+def test_a_client_has_its_own_copy_scatters_a_view_and_cannot_put_it_into_a_graph(client, on, cuda):
+    assert tasks.values(result(on(0)(tasks.late, 7.0))) == [7.0] * 4
     x = cuda.array([0.0] * 4, speaks="cai3")
-    stream.fill(x, 7.0)
+    cuda.stream("late").fill(x, 7.0)
     view = to_dlpack(x)
     there = client.scatter(view, workers=[address(client, 0)], hash=False)
     assert result(on(1)(tasks.values, there)) == [7.0] * 4
     with pytest.raises(TypeError, match=r"cannot pickle a DLPackView|Could not serialize"):
         result(on(1)(tasks.values, view))
-
-
-# --- what goes wrong ------------------------------------------------------------------------------
 
 
 def test_a_task_in_a_worker_without_a_gpu_raises_what_to_do(on):
@@ -221,37 +163,31 @@ def test_so_does_the_use_in_a_client_without_a_gpu(on):
 
 
 def test_a_view_that_cannot_be_sent_says_why_where_it_is_used(on):
-    view = on(0)(released)
-    with pytest.raises(
-        bridge.DeliveryError, match="not be sent: BufferError: view: got a released"
-    ):
-        result(on(1)(tasks.used, view))
-
-
-def released() -> Any:
-    view = tasks.late(1.0)
-    view.release()
-    return view
+    said = "not be sent: BufferError: view: got a released"
+    with pytest.raises(bridge.DeliveryError, match=said):
+        result(on(1)(tasks.used, on(0)(tasks.released)))
 
 
 def test_the_receivers_driver_says_why_it_failed(on, client):
     view = on(0)(tasks.late, 7.0)
-    at(client, 1, no_memory)
+    at(client, 1, tasks.no_memory)
     with pytest.raises(bridge.DeliveryError, match=r"could not be received: .*OUT_OF_MEMORY"):
         result(on(1)(tasks.used, view))
 
 
-def no_memory() -> None:
-    for call in ("cuMemAllocAsync", "cuMemAlloc"):
-        tasks.CUDA.fail(call, error="CUDA_ERROR_OUT_OF_MEMORY")
-
-
-def wait_for_three(client: Any) -> None:
-    """Wait for the worker that takes the place of one that was killed."""
+def until(holds, told):
+    """Wait, for a worker that was killed or for the one that takes its place."""
     deadline = time.monotonic() + SECONDS
-    while {worker["name"] for worker in client.scheduler_info()["workers"].values()} != {0, 1, 2}:
-        assert time.monotonic() < deadline
+    while not holds():
+        assert time.monotonic() < deadline, told
         time.sleep(0.05)
+
+
+def wait_for_three(client):
+    def names():
+        return {worker["name"] for worker in client.scheduler_info()["workers"].values()}
+
+    until(lambda: names() == {0, 1, 2}, "no worker took its place")
 
 
 def test_a_sender_that_is_killed_while_it_sends_loses_nothing(client, on, tmp_path):
@@ -271,84 +207,61 @@ def test_a_receiver_that_is_killed_while_it_receives_leaves_nothing_with_the_sen
     result(on(0)(tasks.used, view))
     at(client, 1, tasks.die_when_receiving)
     lost = on(1)(tasks.used, view)
-    deadline = time.monotonic() + SECONDS
-    while before in client.scheduler_info()["workers"]:
-        assert time.monotonic() < deadline, "it was not killed"
-        time.sleep(0.05)
+    until(lambda: before not in client.scheduler_info()["workers"], "it was not killed")
     lost.release()
     wait_for_three(client)
     assert result(on(1)(tasks.seen, view))[1] == (2,)
     assert at(client, 0, tasks.is_lent), "the worker holds the view"
     view.release()
     at(client, 0, tasks.forget_logs)
-    while at(client, 0, tasks.is_lent):
-        assert time.monotonic() < deadline, "nobody needs the view any more"
-        time.sleep(0.05)
+    until(lambda: not at(client, 0, tasks.is_lent), "nobody needs the view any more")
 
 
-# --- without a cluster ----------------------------------------------------------------------------
+def dict_of(said, keep):
+    return type("D", (), {"__cuda_array_interface__": said, "keep": keep})()
 
 
-class Received:
+def received(cuda, frame):
     """Memory that UCX has written, as distributed-ucxx hands it over."""
-
-    def __init__(self, cuda: Any, frame: Any) -> None:
-        said = frame.__cuda_array_interface__
-        assert said["stream"] is None, "UCX waits for no stream"
-        assert (said["typestr"], said["shape"]) == ("|u1", (frame.nbytes,))
-        # UCX copies when it is told: what is pending by then is not there.
-        host = np.frombuffer(cuda.read_now(said["data"][0], frame.nbytes), "u1")
-        self.array = cuda.array(host, dtype="uint8", speaks="cai3")
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return self.array.__cuda_array_interface__
+    said = frame.__cuda_array_interface__
+    assert said["stream"] is None, "UCX waits for no stream"
+    assert (said["typestr"], said["shape"]) == ("|u1", (frame.nbytes,))
+    # UCX copies when it is told: what is pending by then is not there.
+    host = np.frombuffer(ctypes.string_at(said["data"][0], frame.nbytes), "u1")
+    return cuda.array(host, dtype="uint8", speaks="cai3")
 
 
-def by_ucx(cuda: Any, view: Any) -> tuple[Any, Any]:
+def by_ucx(cuda, view):
     """Send a view as a comm of UCX does; return its header, and what arrives."""
     header, frames = protocol.serialize(view, serializers=("cuda", "dask", "pickle", "error"))
     assert header["serializer"] == "cuda"
-    frames = [Received(cuda, frame) for frame in frames]
-    return header, protocol.deserialize(header, frames)
-
-
-@pytest.fixture
-def device(cuda: Any) -> Any:
-    """The device, with a read of its memory that waits for nothing."""
-    cuda.__dict__["read_now"] = ctypes.string_at
-    return cuda
+    return header, protocol.deserialize(header, [received(cuda, frame) for frame in frames])
 
 
 @pytest.mark.parametrize("door", [to_cai, to_dlpack])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_ucx_is_lent_the_memory_once_it_is_written(dtype, door, device):
-    stream, busy = device.stream("late"), device.stream("busy")
+def test_ucx_is_lent_the_memory_once_it_is_written(dtype, door, cuda):
+    stream, busy = cuda.stream("late"), cuda.stream("busy")
     values = [[True, False]] if dtype == "bool" else [[1, 2]]
-    x = device.array(values, dtype=dtype, speaks="cai3", stream=stream)
-    other = device.array([0.0])
+    x = cuda.array(values, dtype=dtype, speaks="cai3", stream=stream)
+    other = cuda.array([0.0])
     busy.fill(other, 1.0)
     view = door(x)
-    device.clear_calls()
-    _, there = by_ucx(device, view)
-    waits = [made.call for made in device.calls if "Synchronize" in made.call]
+    cuda.clear_calls()
+    _, there = by_ucx(cuda, view)
+    waits = [made.call for made in cuda.calls if "Synchronize" in made.call]
     assert waits == ["cuEventSynchronize"], "the host waits for the array, and for nothing else"
     assert tasks.seen(there) == tasks.seen(view)
-    device.synchronize()
+    cuda.synchronize()
 
 
 @pytest.mark.parametrize("door", [to_cai, to_dlpack])
-def test_ucx_is_lent_a_copy_of_what_is_not_compact(door, device):
-    x = device.array(np.arange(6.0, dtype="float32").reshape(2, 3), speaks="cai3")
+def test_ucx_is_lent_a_copy_of_what_is_not_compact_and_no_frame_of_no_bytes(door, cuda):
+    x = cuda.array(np.arange(6.0, dtype="float32").reshape(2, 3), speaks="cai3")
     said = {**x.__cuda_array_interface__, "shape": (3, 2), "strides": (4, 12)}
-    transposed = type("T", (), {"__cuda_array_interface__": said, "keep": x})()
-    _, there = by_ucx(device, door(transposed))
+    _, there = by_ucx(cuda, door(dict_of(said, x)))
     assert convert(there, "numpy").tolist() == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
-
-
-def test_ucx_sends_no_frame_of_no_bytes(device):
-    view = to_dlpack(device.array(np.zeros((0, 3), "float32")))
-    _, there = by_ucx(device, view)
+    _, there = by_ucx(cuda, door(cuda.array(np.zeros((0, 3), "float32"))))
     assert there.shape == (0, 3)
 
 
@@ -366,32 +279,28 @@ def test_a_header_names_no_address_no_device_and_no_stream(family, cuda):
     }
 
 
-def test_another_version_of_the_bridge_is_refused(cuda):
+def test_another_version_of_the_bridge_and_types_of_the_dict_alone_are_refused(cuda):
     header, frames = protocol.serialize(to_cai(cuda.array([1.0])), serializers=("dask", "error"))
     header["sub-header"]["version"] = 2
     with pytest.raises(bridge.DeliveryError, match=r"version: got 2 from another .*; allowed: 1"):
         to_cai(protocol.deserialize(header, frames))
-
-
-def test_types_of_the_dict_alone_are_refused(cuda):
     x = cuda.array([1, 2], dtype="int64", speaks="cai3")
-    said = {**x.__cuda_array_interface__, "typestr": "<M8[s]"}
-    dates = to_cai(type("D", (), {"__cuda_array_interface__": said, "keep": x})())
+    dates = to_cai(dict_of({**x.__cuda_array_interface__, "typestr": "<M8[s]"}, x))
     header, frames = protocol.serialize(dates, serializers=("dask", "error"))
     with pytest.raises(bridge.DeliveryError, match=r"dtype: got <M8\[s\]; allowed: a type"):
         to_cai(protocol.deserialize(header, frames))
 
 
 @pytest.mark.parametrize("family", ["dask", "cuda"])
-def test_nothing_is_left_over_of_views_that_were_sent(family, device):
-    x = device.array([1.0] * 4, stream=device.stream())
+def test_nothing_is_left_over_of_views_that_were_sent(family, cuda):
+    x = cuda.array([1.0] * 4, stream=cuda.stream())
     for _ in range(20):
         view = to_dlpack(x)
         header, frames = protocol.serialize(view, serializers=(family, "error"))
         there = protocol.deserialize(header, frames)
         del view, header, frames, there
     gc.collect()
-    device.synchronize()
+    cuda.synchronize()
     assert x.exports == 0
 
 
@@ -438,11 +347,7 @@ with simulated_cuda() as cuda:
 
 @pytest.mark.parametrize(
     ("first", "then", "serializer"),
-    [
-        ("import distributed", "", "dask"),
-        ("", "import cai_bridge.dask", "dask"),
-        ("", "", "error"),
-    ],
+    [("import distributed", "", "dask"), ("", "import cai_bridge.dask", "dask"), ("", "", "error")],
     ids=["Dask was there", "asked for", "neither"],
 )
 def test_dask_finds_the_serializers_and_the_bridge_imports_nothing_of_it(first, then, serializer):
@@ -451,8 +356,6 @@ def test_dask_finds_the_serializers_and_the_bridge_imports_nothing_of_it(first, 
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout.strip(), done.returncode) == (serializer, 0), done.stderr
 
-
-# --- the program of the page ----------------------------------------------------------------------
 
 PROGRAM = launching.PROGRAMS / "with_dask.py"
 
