@@ -3,10 +3,7 @@
 Each checks its values itself, and ends with another exit status than 0 if one is wrong.
 """
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import pytest
 
@@ -20,12 +17,12 @@ ALL_REDUCE = "        with to_cai(x, stream=stream) as view:\n"
 
 
 @pytest.fixture
-def mpi() -> None:
+def mpi():
     if reason := launching.why_no_mpi():
         pytest.skip(reason)
 
 
-def under_mpi(*command: Path | str) -> tuple[int, str]:
+def under_mpi(*command):
     return launching.mpirun("-W", "error", "-m", "mpi4py", *command)
 
 
@@ -34,9 +31,7 @@ def under_mpi(*command: Path | str) -> tuple[int, str]:
     [*([program] for program in PROGRAMS), [launching.PROGRAMS / "with_mpi4py.py", "host"]],
     ids=lambda command: "-".join([command[0].stem, *command[1:]]),
 )
-def test_the_program_is_right_for_arrays_of_all_libraries(
-    mpi: None, command: list[Path | str]
-) -> None:
+def test_the_program_is_right_for_arrays_of_all_libraries(mpi, command):
     status, printed = under_mpi(*command)
     assert status == 0, printed
     seen = launching.results(printed)
@@ -56,8 +51,8 @@ def test_the_program_is_right_for_arrays_of_all_libraries(
     ],
 )
 def test_the_program_fails_without_the_wait_or_with_a_wrong_value_in_one_process(
-    mpi: None, tmp_path: Path, program: str, line: str, instead: str
-) -> None:
+    mpi, tmp_path, program, line, instead
+):
     changed = launching.changed(tmp_path, program, line, instead)
     run = "with_nccl.py" if program == "places.py" else program
     status, printed = under_mpi(changed.with_name(run))
@@ -65,5 +60,5 @@ def test_the_program_fails_without_the_wait_or_with_a_wrong_value_in_one_process
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-def test_a_program_is_short(program: Path) -> None:
+def test_a_program_is_short(program):
     assert len(program.read_text().splitlines()) < 80

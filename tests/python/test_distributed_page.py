@@ -8,20 +8,18 @@ in test_dask.py and test_ray.py.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import re
 import textwrap
-from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from cai_bridge import convert, to_cai, to_dlpack
-from cai_bridge.testing import SimulatedCuda
 
 PAGE = (Path(__file__).parents[2] / "docs" / "distributed.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -33,7 +31,7 @@ ELSEWHERE = {
 }
 
 
-def memory(view: Any) -> Any:
+def memory(view):
     """The memory, by its address alone: as MPI, UCX and files read and write it."""
     said = view.__cuda_array_interface__
     assert said["stream"] is None, "it is handed over before the host has waited"
@@ -43,30 +41,24 @@ def memory(view: Any) -> Any:
 class Page:
     """A device, and two arrays that are still being written: `x` will be 7, and `y` is 1."""
 
-    def __init__(self, cuda: SimulatedCuda) -> None:
+    def __init__(self, cuda):
         self.cuda = cuda
         self.own, self.other = cuda.stream("x's own"), cuda.stream("y's own")
         self.x = cuda.array([0.0] * 4, speaks="cai3", name="x")
         self.y = cuda.array([0.0] * 4, speaks="cai3", name="y")
         self.own.fill(self.x, 7.0)
         self.other.fill(self.y, 1.0)
-        self.names: dict[str, Any] = {
-            "x": self.x,
-            "y": self.y,
-            "to_cai": to_cai,
-            "to_dlpack": to_dlpack,
-            "convert": convert,
-            "asyncio": asyncio,
-        }
+        self.names = {"x": self.x, "y": self.y, "asyncio": asyncio}
+        self.names |= {"to_cai": to_cai, "to_dlpack": to_dlpack, "convert": convert}
 
-    def run(self, word: str, **names: Any) -> None:
+    def run(self, word, **names):
         """Run the block that has that word; its `await` runs in a loop of its own."""
         (block,) = [one for one in BLOCKS if word in one]
         if "await " in block:
             block = "async def main():\n" + textwrap.indent(block, "    ") + "asyncio.run(main())\n"
         exec(compile(block, "docs/distributed.md", "exec"), {**self.names, **names})
 
-    def values(self, array: Any) -> list[float]:
+    def values(self, array):
         """Read an array on its own stream, after all that was queued there."""
         stream = self.own if array is self.x else self.other
         read = stream.read(array)
@@ -74,31 +66,30 @@ class Page:
         return read.value
 
 
-def doubles(stream: Any, view: Any) -> None:
+def doubles(stream, view):
     """Queue what NCCL would: here a sum over two processes with the same values."""
     bytes_of = (ctypes.c_float * 4).from_address(view.ptr)
 
-    def double() -> None:
+    def double():
         for place in range(4):
             bytes_of[place] *= 2
 
     stream.launch(double, reads=[view], writes=[view], name="all-reduce")
 
 
-def by_torch(page: Page) -> None:
+def by_torch(page):
     current = page.cuda.stream("torch's")
     distributed = SimpleNamespace(all_reduce=lambda tensor: doubles(current, tensor))
-    torch = SimpleNamespace(distributed=distributed)
     page.run(
         "torch.distributed",
-        torch=torch,
+        torch=SimpleNamespace(distributed=distributed),
         convert=lambda array, _library: to_cai(array, stream=current),
     )
     assert page.values(page.x) == [14.0] * 4
 
 
-def by_nccl4py(page: Page) -> None:
-    def all_reduce(send: Any, receive: Any, _sum: Any, stream: Any) -> None:
+def by_nccl4py(page):
+    def all_reduce(send, receive, _sum, stream):
         assert send is receive
         doubles(stream, receive)
 
@@ -107,64 +98,57 @@ def by_nccl4py(page: Page) -> None:
     assert page.values(page.x) == [14.0] * 4
 
 
-def copied(send: Any, receive: Any) -> None:
-    memory(receive)[:] = list(memory(send))
+def by_mpi(page):
+    def all_reduce(send, receive):
+        memory(receive)[:] = list(memory(send))
 
-
-def by_mpi(page: Page) -> None:
-    page.run("comm.Allreduce", comm=SimpleNamespace(Allreduce=copied))
+    page.run("comm.Allreduce", comm=SimpleNamespace(Allreduce=all_reduce))
     assert page.values(page.y) == [7.0] * 4
 
 
-def by_mpi_send(page: Page) -> None:
-    sent = list[tuple[list[float], int]]()
-    send = lambda view, to: sent.append((list(memory(view)), to))  # noqa: E731
+def by_mpi_send(page):
+    sent = []
+
+    def send(view, to):
+        sent.append((list(memory(view)), to))
+
     page.run("comm.Send", comm=SimpleNamespace(rank=0, Send=send, Recv=None))
     assert sent == [([7.0] * 4, 1)]
 
 
-def by_ucxx(page: Page) -> None:
-    wire = list[list[float]]()
+def by_ucxx(page):
+    wire = []
 
-    async def send(view: Any) -> None:
+    async def send(view):
         wire.append(list(memory(view)))
 
-    async def recv(view: Any) -> None:
+    async def recv(view):
         memory(view)[:] = wire.pop()
 
     page.run("endpoint.send", endpoint=SimpleNamespace(send=send, recv=recv))
     assert page.values(page.y) == [7.0] * 4
 
 
-def by_kvikio(page: Page) -> None:
-    files = dict[str, list[float]]()
+def by_kvikio(page):
+    files = {}
 
-    class CuFile:
-        def __init__(self, path: str, mode: str) -> None:
-            self.path = path
-            assert mode == "w"
+    @contextlib.contextmanager
+    def opened(path, mode):
+        assert mode == "w"
+        yield SimpleNamespace(write=lambda view: files.update({path: list(memory(view))}))
 
-        def __enter__(self) -> CuFile:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def write(self, view: Any) -> None:
-            files[self.path] = list(memory(view))
-
-    page.run("CuFile", kvikio=SimpleNamespace(CuFile=CuFile), path="x.bin")
+    page.run("CuFile", kvikio=SimpleNamespace(CuFile=opened), path="x.bin")
     assert files == {"x.bin": [7.0] * 4}
 
 
-def by_nixl(page: Page) -> None:
-    seen = list[list[float]]()
+def by_nixl(page):
+    seen = []
 
-    def register_memory(found: Any, kind: str) -> Any:
+    def register_memory(found, kind):
         assert kind == "VRAM"
         return found
 
-    def transfer(found: Any) -> None:
+    def transfer(found):
         ((ptr, nbytes, gpu, _),) = found
         assert (nbytes, gpu) == (16, 0)
         seen.append(list((ctypes.c_float * 4).from_address(ptr)))
@@ -174,80 +158,70 @@ def by_nixl(page: Page) -> None:
     assert seen == [[7.0] * 4]
 
 
-def by_dask(page: Page) -> None:
-    class Client:
-        def submit(self, task: Callable[..., Any], argument: Any) -> Any:
-            argument = getattr(argument, "value", argument)
-            value = task(argument)
-            return SimpleNamespace(value=value, result=lambda: value)
+def by_dask(page):
+    def submit(task, argument):
+        value = task(getattr(argument, "value", argument))
+        return SimpleNamespace(value=value, result=lambda: value)
 
-    names = {"client": Client(), "path": "x.npy", "cupy": SimpleNamespace(load=lambda _: page.x)}
-    found = dict[str, Any]()
+    found = []
 
-    def converted(view: Any, library: str) -> Any:
+    def converted(view, library):
         assert library == "torch"
-        found["mean"] = np.asarray(convert(view, "numpy"))
-        return found["mean"]
+        found.append(np.asarray(convert(view, "numpy")))
+        return found[-1]
 
-    page.run("client.submit(mean", convert=converted, **names)
-    assert found["mean"].mean() == 7.0
-
-
-RUNS: list[tuple[str, Callable[[Page], None]]] = [
-    ("torch.distributed", by_torch),
-    ("communicator.", by_nccl4py),
-    ("comm.Allreduce", by_mpi),
-    ("comm.Send", by_mpi_send),
-    ("endpoint.send", by_ucxx),
-    ("CuFile", by_kvikio),
-    ("register_memory", by_nixl),
-    ("client.submit(mean", by_dask),
-]
+    names = {"client": SimpleNamespace(submit=submit), "path": "x.npy"}
+    cupy = SimpleNamespace(load=lambda _: page.x)
+    page.run("client.submit(mean", convert=converted, cupy=cupy, **names)
+    assert found[-1].mean() == 7.0
 
 
-@pytest.mark.parametrize("run", [run for _, run in RUNS], ids=lambda run: run.__name__)
-def test_the_code_of_the_page_is_right(run: Callable[[Page], None], cuda: SimulatedCuda) -> None:
+RUNS = {
+    "torch.distributed": by_torch,
+    "communicator.": by_nccl4py,
+    "comm.Allreduce": by_mpi,
+    "comm.Send": by_mpi_send,
+    "endpoint.send": by_ucxx,
+    "CuFile": by_kvikio,
+    "register_memory": by_nixl,
+    "client.submit(mean": by_dask,
+}
+
+
+@pytest.mark.parametrize("word", RUNS)
+def test_the_code_of_the_page_is_right(word, cuda):
     page = Page(cuda)
-    run(page)
+    RUNS[word](page)
     cuda.synchronize()
 
 
-WAITS = [
-    (word, run) for word, run in RUNS if any(word in one and "wait()" in one for one in BLOCKS)
-]
+WAITS = [word for word in RUNS if any(word in one and "wait()" in one for one in BLOCKS)]
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize(("word", "run"), WAITS, ids=[word for word, _ in WAITS])
-def test_without_a_wait_it_is_wrong(
-    word: str, run: Any, cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("word", WAITS)
+def test_without_a_wait_it_is_wrong(word, cuda, monkeypatch):
     without = [re.sub(r"(?m)^\s+\w+\.wait\(\)\n|^\w+\.wait\(\)\n", "", one) for one in BLOCKS]
     assert without != BLOCKS
     monkeypatch.setitem(globals(), "BLOCKS", without)
     with pytest.raises(AssertionError):
-        run(Page(cuda))
+        RUNS[word](Page(cuda))
 
 
-def test_each_block_is_run_and_each_librarys_way_has_at_most_15_lines() -> None:
-    words = [word for word, _ in RUNS]
+def test_each_block_is_run_and_each_librarys_way_has_at_most_15_lines():
     for block in BLOCKS:
         elsewhere = [word for word in ELSEWHERE if word in block]
-        assert elsewhere or sum(word in block for word in words) == 1, block
+        assert elsewhere or sum(word in block for word in RUNS) == 1, block
         if "LocalCluster" not in block:
             assert len(block.splitlines()) <= 15, block
     assert len(BLOCKS) == len(RUNS) + len(ELSEWHERE)
 
 
+@pytest.mark.parametrize("door", [to_cai, to_dlpack])
 @pytest.mark.parametrize("with_torch", [False, True])
-def test_a_queue_of_another_process_refuses_a_view_and_names_the_ways(
-    with_torch: bool, cuda: SimulatedCuda
-) -> None:
+def test_a_queue_of_another_process_refuses_a_view_and_names_the_ways(with_torch, door, cuda):
     if with_torch:
         pytest.importorskip("torch.multiprocessing")
-    for door in (to_cai, to_dlpack):
-        view = door(cuda.array([1.0]))
-        with pytest.raises(
-            TypeError, match=r"convert\(x, 'numpy'\) .* import cai_bridge.dask lets"
-        ):
-            ForkingPickler.dumps(view)
+    said = r"convert\(x, 'numpy'\) .* import cai_bridge.dask lets"
+    with pytest.raises(TypeError, match=said):
+        ForkingPickler.dumps(door(cuda.array([1.0])))
