@@ -11,7 +11,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,36 +26,24 @@ from cai_bridge import from_cai, to_cai
 COUNT = 1 << 12
 
 
-def to_torch(x: Any) -> Any:
-    import torch
+def take(library: str, x: Any) -> Any:
+    """Take an array as a library's, by the call that it documents."""
+    match library:
+        case "torch":
+            import torch
 
-    return torch.from_dlpack(x if hasattr(x, "__dlpack__") else from_cai(x))
+            return torch.from_dlpack(x if hasattr(x, "__dlpack__") else from_cai(x))
+        case "cupy":
+            import cupy
 
+            return cupy.asarray(to_cai(x))
+        case "numba":
+            from numba import cuda
 
-def to_cupy(x: Any) -> Any:
-    import cupy
-
-    return cupy.asarray(to_cai(x))
-
-
-def to_numba(x: Any) -> Any:
-    from numba import cuda
-
-    return cuda.as_cuda_array(to_cai(x))
-
-
-def to_jax(x: Any) -> Any:
+            return cuda.as_cuda_array(to_cai(x))
     import jax
 
     return jax.dlpack.from_dlpack(from_cai(to_cai(x), readonly=False))
-
-
-TAKE: dict[str, Callable[[Any], Any]] = {
-    "torch": to_torch,
-    "cupy": to_cupy,
-    "numba": to_numba,
-    "jax": to_jax,
-}
 
 
 def main(rounds: int, libraries: list[str]) -> None:
@@ -65,7 +52,7 @@ def main(rounds: int, libraries: list[str]) -> None:
     x: Any = cupy.zeros(COUNT, dtype=cupy.float32)
     for number in range(1, rounds + 1):
         for library in libraries:
-            x = TAKE[library](from_cai(x) if hasattr(x, "get") and library == "torch" else x)
+            x = take(library, from_cai(x) if hasattr(x, "get") and library == "torch" else x)
         # JAX's arrays are read-only: the next round begins with an array of its own.
         x = cupy.asarray(to_cai(x)) + cupy.float32(1)
         if number % 10 == 0:

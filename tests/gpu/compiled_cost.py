@@ -32,17 +32,10 @@ def kernel(on: str) -> tuple[str, Callable[..., Any], Callable[[Any], Any]]:
 
         return "numpy", lambda x, by, y: np.multiply(x, by, out=y), np.empty_like
     import cupy
-    import numpy as np
 
-    from .kernels import SOURCE
-    from .streams import blocks_for
+    from .kernels import cupys_kernel
 
-    raw = cupy.RawKernel(SOURCE, "scale")
-
-    def scale(x: Any, by: float, y: Any) -> None:
-        raw((blocks_for(x.size)[0],), (128,), (x, y, np.float32(by), np.int32(x.size)))
-
-    return "cupy", scale, cupy.empty_like
+    return "cupy", cupys_kernel(), cupy.empty_like
 
 
 def programs(

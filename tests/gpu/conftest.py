@@ -37,7 +37,7 @@ if os.environ.get("WITHOUT_EXCHANGE_API"):
     del torch.Tensor.__dlpack_c_exchange_api__
 
 HERE = Path(__file__).parent
-# The property of a test's report that has its lines: the processes of pytest-xdist send it on.
+# The properties of a test's report that have its lines: the processes of pytest-xdist send them.
 MEASURED = "measured"
 # What a deleter or a thread raised is.
 NEVER_IGNORED = [
@@ -59,8 +59,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     reports = [one for some in terminalreporter.stats.values() for one in some]
     calls = [one for one in reports if getattr(one, "when", "") == "call"]
-    noted = [dict(one.user_properties).get(MEASURED) for one in calls]
-    if lines := [line for one in filter(None, noted) for line in one.splitlines()]:
+    noted = [said for one in calls for said in one.user_properties]
+    if lines := [line for name, line in noted if name == MEASURED]:
         terminalreporter.section("measured on this GPU")
         for line in lines:
             terminalreporter.write_line(line)
@@ -68,17 +68,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture
 def note(request):
-    """Keep a measured number: in the test's properties, and as a line at the end of the run."""
-    properties = request.node.user_properties
-    lines: list[str] = []
-
-    def keep(line: str, **numbers: object) -> None:
-        properties.extend((name, str(number)) for name, number in numbers.items())
-        lines.append(line)
-        properties[:] = [one for one in properties if one[0] != MEASURED]
-        properties.append((MEASURED, "\n".join(lines)))
-
-    return keep
+    """Keep a line, such as a measured number, for the end of the run."""
+    return lambda line: request.node.user_properties.append((MEASURED, line))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 from cai_bridge import convert, from_cai
 
 from . import libraries, streams
-from .copies import cai_of
+from .capsules import OnlyCai, interface
 from .libraries import PRODUCERS, Seen, pointer_of
 from .streams import WORDS, handle_of
 
@@ -165,12 +165,18 @@ class Numba:
     def working(self) -> Any:
         return contextlib.nullcontext()
 
+    def fresh(self, value: float) -> Any:
+        array = self.cuda.device_array(self.words, dtype=np.float32, stream=self.stream)
+        self.write(value, array)
+        return array
+
     def written(self, value: float) -> Any:
         streams.numba_writes_late(self.array, value, self.stream, LATE_MS)
         return self.array
 
-    def write(self, value: float) -> None:
-        self.fill[(*streams.blocks_for(self.words), self.stream)](self.array, value)
+    def write(self, value: float, array: Any = None) -> None:
+        array = self.array if array is None else array
+        self.fill[(*streams.blocks_for(self.words), self.stream)](array, value)
 
     def read(self, made: Any) -> None:
         self.copy[(*streams.blocks_for(self.words), self.stream)](made, self.out)
@@ -262,7 +268,9 @@ class Tvm(ByDriver):
     def __init__(self, place: Place) -> None:
         self.tvm_ffi = pytest.importorskip("tvm_ffi")
         super().__init__(place)
-        self.array = self.tvm_ffi.from_dlpack(from_cai(cai_of(self.memory, (WORDS,)), stream=-1))
+        self.array = self.tvm_ffi.from_dlpack(
+            from_cai(OnlyCai(interface(self.memory, (WORDS,))), stream=-1)
+        )
 
     def working(self) -> Any:
         return self.tvm_ffi.use_raw_stream(self.tvm_ffi.device("cuda", 0), self.stream.handle)
@@ -325,3 +333,25 @@ def overtaken(place: Place, source: Any, sink: Any, runs: int, hand_over: Any) -
         place.driver.synchronize()
         del array
     return wrong
+
+
+def check_late(place: Place, note: Any, source: Any, sink: Any, *, tried: bool = True) -> None:
+    """What was written late is there, and without the order it is not, where that is tried."""
+    wrong_runs(place, source, sink, 3)
+    wrong = wrong_runs(place, source, sink, RUNS)
+    without = wrong_runs(place, source, sink, RUNS, stream=-1) if tried else None
+    way = f"convert({source.to} -> {sink.to})"
+    note(f"{way}: wrong {wrong}/{RUNS}, {without} without the order")
+    assert wrong == 0
+    assert without != 0, "nothing went wrong without the order: the case shows nothing"
+
+
+def check_end(
+    place: Place, note: Any, source: Any, sink: Any, runs: int = RUNS, **how: Any
+) -> None:
+    """The producer's next write comes after the consumer's read."""
+    wrong = overtaken(
+        place, source, sink, runs, lambda array: handed_over(source, sink, array, **how)
+    )
+    note(f"convert({source.to} -> {sink.to}), at the end: wrong {wrong}/{runs}")
+    assert wrong == 0

@@ -228,6 +228,11 @@ class Driver(cuda.Driver):
     def words(self, address: int, count: int) -> list[int]:
         return list((ctypes.c_uint32 * count).from_buffer_copy(self.read(address, 4 * count)))
 
+    def free_bytes(self) -> int:
+        free, total = SIZE(), SIZE()
+        self("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return int(free.value)
+
     def put(self, address: int, content: bytes) -> None:
         with self.context():
             self("cuMemcpyHtoD_v2", address, content, len(content))

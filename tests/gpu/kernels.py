@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -26,30 +25,35 @@ extern "C" __global__ void scale(const float* x, float* y, float by, int n)
 """
 
 
+def cupys_kernel() -> Callable[[Any, float, Any], None]:
+    """A kernel that CuPy compiles before it is first launched, in a capture for one."""
+    cupy = pytest.importorskip("cupy")
+    kernel = cupy.RawKernel(SOURCE, "scale")
+    kernel.compile()
+
+    def scale(x: Any, by: float, y: Any) -> None:
+        kernel((blocks_for(x.size)[0],), (128,), (x, y, np.float32(by), np.int32(x.size)))
+
+    return scale
+
+
 def like(x: Any, by: Any) -> Any:
     return x
 
 
 def of_cupy(name: str, **how: Any) -> Any:
     """CuPy's kernel, on the stream that is current in CuPy, or on PyTorch's."""
-    cupy = pytest.importorskip("cupy")
-    kernel = cupy.RawKernel(SOURCE, "scale")
-
-    @adapt(to="cupy", op=f"cai_gpu::{name}{SCALE}", like=like, into=True, **how)
-    def scaled(x: Any, by: float, y: Any) -> None:
-        kernel((blocks_for(x.size)[0],), (128,), (x, y, np.float32(by), np.int32(x.size)))
-
-    return scaled
+    scale, op = cupys_kernel(), f"cai_gpu::{name}{SCALE}"
+    return adapt(scale, "cupy", op=op, like=like, into=True, **how)
 
 
 def of_cupy_returned(name: str) -> Any:
-    cupy = pytest.importorskip("cupy")
-    kernel = cupy.RawKernel(SOURCE, "scale")
+    cupy, scale = pytest.importorskip("cupy"), cupys_kernel()
 
     @adapt(to="cupy", op=f"cai_gpu::{name}_returned{SCALE}", like=like)
     def scaled(x: Any, by: float) -> Any:
         y = cupy.empty_like(x)
-        kernel((blocks_for(x.size)[0],), (128,), (x, y, np.float32(by), np.int32(x.size)))
+        scale(x, by, y)
         return y
 
     return scaled
@@ -57,12 +61,11 @@ def of_cupy_returned(name: str) -> Any:
 
 def of_cupy_writing(name: str) -> Any:
     """CuPy's kernel on a tensor that it writes to, which is a copy of what comes."""
-    cupy = pytest.importorskip("cupy")
-    kernel = cupy.RawKernel(SOURCE, "scale")
+    scale = cupys_kernel()
 
     @adapt(to="cupy", op=f"cai_gpu::{name}_writing(Tensor(a!) x, float by) -> ()")
     def scale_(x: Any, by: float) -> None:
-        kernel((blocks_for(x.size)[0],), (128,), (x, x, np.float32(by), np.int32(x.size)))
+        scale(x, by, x)
 
     def scaled(x: Any, by: float) -> Any:
         y = x.clone()
@@ -118,15 +121,3 @@ KERNELS: dict[str, Callable[[str], Any]] = {
 
 WRITING: dict[str, Callable[[str], Any]] = {"cupy writing": of_cupy_writing}
 """Of PyTorch alone: JAX's arrays never change."""
-
-
-def per_call_us(call: Callable[[], Any], synchronize: Callable[[], Any], calls: int = 300) -> float:
-    best = float("inf")
-    for _ in range(7):
-        synchronize()
-        start = time.perf_counter_ns()
-        for _ in range(calls):
-            call()
-        best = min(best, (time.perf_counter_ns() - start) / calls / 1e3)
-        synchronize()
-    return best

@@ -37,7 +37,7 @@ TASKS = [
 ]
 
 
-def judged(subject: str, role: Any, only: list[str] | None, where: Any = "gpu") -> dict[str, Any]:
+def judged(subject: str, role: Any, only: list[str] | None) -> dict[str, Any]:
     """Judge one library, and tell what came of it in few words."""
     from cai_bridge.conformance import check_consumer, check_producer, open_lab
     from cai_bridge.conformance.isolated import check_isolated
@@ -47,12 +47,12 @@ def judged(subject: str, role: Any, only: list[str] | None, where: Any = "gpu") 
     begin = time.monotonic()
     try:
         if subject == OWN:
-            with open_lab(where) as lab:
+            with open_lab("gpu") as lab:
                 lab.expendable = True
                 check = check_producer if role == "producer" else check_consumer
                 report = check(reference_of(role, None, lab), lab=lab, only=only)
         else:
-            report = check_isolated(role, subject, where=where, limit_s=60, only=only)
+            report = check_isolated(role, subject, where="gpu", limit_s=60, only=only)
     except (ValueError, RuntimeError) as error:
         return {"error": f"{error}"[:400]}
     skipped: dict[str, list[str]] = {}
@@ -137,7 +137,6 @@ def run_child(key: str, gpu: int, gpus: int, seconds: float, asked: Any) -> dict
         env["CUDA_VISIBLE_DEVICES"] = str(gpu)
     command = [sys.executable, "-m", "tests.gpu.kit_run", "--child", subject, role]
     command += [part for name in asked.only for part in ("--only", name)]
-    command += ["--simulated"] * asked.simulated
     try:
         ran = subprocess.run(
             command,
@@ -170,18 +169,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int)
     parser.add_argument("--only", action="append", default=[], help="a requirement")
     parser.add_argument("--subject", action="append", default=[], help="a part of a name")
-    parser.add_argument("--simulated", action="store_true", help="on the simulated device")
     parser.add_argument("--child", nargs=2)
     asked = parser.parse_args()
     if asked.child:
-        where = "simulated" if asked.simulated else "gpu"
-        print(json.dumps(judged(*asked.child, asked.only or None, where)))
+        print(json.dumps(judged(*asked.child, asked.only or None)))
         return
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     file, end = asked.out, time.monotonic() + asked.seconds
     done: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    tasks = [(one, role) for one in (OWN, "simulated") for role in ("producer", "consumer")]
-    keys = [f"{subject} as {role}" for subject, role in (tasks if asked.simulated else TASKS)]
+    keys = [f"{subject} as {role}" for subject, role in TASKS]
     keys = [one for one in keys if not asked.subject or any(part in one for part in asked.subject)]
     left, lock, gpus = [one for one in keys if one not in done], threading.Lock(), count_gpus()
 

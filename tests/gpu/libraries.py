@@ -18,20 +18,8 @@ import pytest
 from . import driver
 
 STANDARD = [
-    "bool",
-    "int8",
-    "uint8",
-    "int16",
-    "uint16",
-    "int32",
-    "uint32",
-    "int64",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-    "complex64",
-    "complex128",
+    *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
 ]
 FLOAT8 = ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
 NARROW = ["bfloat16", *FLOAT8]
@@ -61,9 +49,6 @@ def same_bits(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> bool:
         and left.itemsize == right.itemsize
         and left.tobytes() == right.tobytes()
     )
-
-
-# producers
 
 
 def make_torch(host: np.ndarray[Any, Any], name: str) -> Any:
@@ -126,9 +111,6 @@ def pointer_of(array: Any, library: str) -> int:
             return int(array.unsafe_buffer_pointer())
 
 
-# consumers
-
-
 @dataclass(frozen=True)
 class Seen:
     """What a consumer got. `strides` in bytes."""
@@ -169,44 +151,16 @@ def torch_seen(tensor: Any) -> Seen:
     return Seen(int(tensor.data_ptr()), tuple(tensor.shape), strides, name, values)
 
 
-def torch_by_cai(view: Any) -> Seen:
-    return torch_seen(pytest.importorskip("torch").as_tensor(view, device="cuda"))
-
-
-def torch_by_dlpack(view: Any) -> Seen:
-    return torch_seen(pytest.importorskip("torch").from_dlpack(view))
-
-
 def cupy_seen(array: Any) -> Seen:
     import cupy
 
     return Seen(array.data.ptr, array.shape, array.strides, array.dtype.name, cupy.asnumpy(array))
 
 
-def cupy_by_cai(view: Any) -> Seen:
-    return cupy_seen(pytest.importorskip("cupy").asarray(view))
-
-
-def cupy_by_dlpack(view: Any) -> Seen:
-    return cupy_seen(pytest.importorskip("cupy").from_dlpack(view))
-
-
-def numba_by_cai(view: Any) -> Seen:
-    pytest.importorskip("numba")
-    from numba import cuda
-
-    return numba_seen(cuda.as_cuda_array(view))
-
-
 def numba_seen(array: Any) -> Seen:
     ptr = int(array.device_ctypes_pointer.value or 0)
     values = raw_values(ptr, array.shape, array.strides, array.dtype)
     return Seen(ptr, array.shape, array.strides, array.dtype.name, values)
-
-
-def jax_by_dlpack(view: Any) -> Seen:
-    jax = gpu_jax()
-    return jax_seen(jax.dlpack.from_dlpack(view))
 
 
 def jax_seen(array: Any) -> Seen:
@@ -222,26 +176,13 @@ def jax_seen(array: Any) -> Seen:
 
 
 def core_seen(view: Any) -> Seen:
-    dtype = view.dtype
-    counts = view.strides if view.strides is not None else c_counts(view.shape)
-    strides = tuple(step * dtype.itemsize for step in counts)
-    return Seen(
-        view.ptr, view.shape, strides, dtype.name, raw_values(view.ptr, view.shape, strides, dtype)
-    )
-
-
-def core_by_cai(view: Any) -> Seen:
-    utils = pytest.importorskip("cuda.core.utils")
-    return core_seen(utils.StridedMemoryView.from_cuda_array_interface(view, stream_ptr=-1))
-
-
-def core_by_dlpack(view: Any) -> Seen:
-    utils = pytest.importorskip("cuda.core.utils")
-    return core_seen(utils.StridedMemoryView.from_dlpack(view, stream_ptr=-1))
-
-
-def tvm_by_dlpack(view: Any) -> Seen:
-    return tvm_seen(pytest.importorskip("tvm_ffi").from_dlpack(view))
+    dtype, strides = view.dtype, view.strides
+    if strides is None:
+        steps = np.empty(view.shape, dtype).strides
+    else:
+        steps = tuple(step * dtype.itemsize for step in strides)
+    values = raw_values(view.ptr, view.shape, steps, dtype)
+    return Seen(view.ptr, view.shape, steps, dtype.name, values)
 
 
 def tvm_seen(tensor: Any) -> Seen:
@@ -253,26 +194,21 @@ def tvm_seen(tensor: Any) -> Seen:
     return Seen(ptr, shape, strides, name, raw_values(ptr, shape, strides, dtype))
 
 
-def c_counts(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in elements of a C-contiguous array."""
-    counts: list[int] = []
-    step = 1
-    for n in reversed(shape):
-        counts.append(step)
-        step *= n
-    return tuple(reversed(counts))
+def core(view: Any, door: str) -> Seen:
+    strided = pytest.importorskip("cuda.core").StridedMemoryView
+    return core_seen(getattr(strided, door)(view, stream_ptr=-1))
 
 
 BY_CAI: dict[str, Callable[[Any], Seen]] = {
-    "torch": torch_by_cai,
-    "cupy": cupy_by_cai,
-    "numba": numba_by_cai,
-    "cuda.core": core_by_cai,
+    "torch": lambda view: torch_seen(pytest.importorskip("torch").as_tensor(view, device="cuda")),
+    "cupy": lambda view: cupy_seen(pytest.importorskip("cupy").asarray(view)),
+    "numba": lambda view: numba_seen(pytest.importorskip("numba.cuda").as_cuda_array(view)),
+    "cuda.core": lambda view: core(view, "from_cuda_array_interface"),
 }
 BY_DLPACK: dict[str, Callable[[Any], Seen]] = {
-    "torch": torch_by_dlpack,
-    "cupy": cupy_by_dlpack,
-    "jax": jax_by_dlpack,
-    "cuda.core": core_by_dlpack,
-    "tvm-ffi": tvm_by_dlpack,
+    "torch": lambda view: torch_seen(pytest.importorskip("torch").from_dlpack(view)),
+    "cupy": lambda view: cupy_seen(pytest.importorskip("cupy").from_dlpack(view)),
+    "jax": lambda view: jax_seen(gpu_jax().dlpack.from_dlpack(view)),
+    "cuda.core": lambda view: core(view, "from_dlpack"),
+    "tvm-ffi": lambda view: tvm_seen(pytest.importorskip("tvm_ffi").from_dlpack(view)),
 }

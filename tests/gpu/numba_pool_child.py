@@ -22,16 +22,10 @@ if not hasattr(np, "row_stack"):
     np.row_stack = np.vstack  # type: ignore[attr-defined]
 
 import cupy
-import torch
 from numba import cuda
 from tests.gpu import driver as cuda_driver
-from tests.gpu import streams
-from tests.gpu.streams import handle_of
-
-from cai_bridge import from_cai
-
-WORDS = 1 << 18
-SPIN_MS = 0.5
+from tests.gpu.converting import Numba, Place, Torch
+from tests.gpu.test_give_back import WORDS, by_capsule, freed_while_read, written_again
 
 
 def pointer_type() -> Any:
@@ -76,59 +70,23 @@ class FromCupy(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
         return 1
 
 
+def native(source: Any, sink: Any, array: Any) -> Any:
+    return None, lambda: sink.torch.as_tensor(array, device="cuda")
+
+
 def main() -> None:
     runs, native_runs = (int(text) for text in sys.argv[1:3])
     cuda.set_memory_manager(FromCupy)
-    driver = cuda_driver.load()
-    fill, _ = streams.numba_kernels()
-    mine, theirs = cuda.stream(), torch.cuda.Stream()
-    out = torch.zeros(WORDS, device="cuda")
-    values = streams.fresh_values()
-
-    def make(value: float) -> Any:
-        array = cuda.device_array(WORDS, dtype=np.float32, stream=mine)
-        fill[(*streams.blocks_for(WORDS), mine)](array, value)
-        return array
-
-    def run(through: Any, *, freed: bool) -> tuple[bool, bool]:
-        value = float(next(values))
-        array = make(value)
-        driver.synchronize()
-        pointer = int(array.device_ctypes_pointer.value)
-        view = through(array)
-        with torch.cuda.stream(theirs):
-            driver.spin(handle_of(theirs), SPIN_MS)
-            taken = torch.from_dlpack(view) if through is from_cai else view
-            out.copy_(taken)
-        del view, taken
-        if freed:
-            del array
-            late = make(-1.0)
-            same = int(late.device_ctypes_pointer.value) == pointer
-        else:
-            fill[(*streams.blocks_for(WORDS), mine)](array, -1.0)
-            same = True
-        theirs.synchronize()
-        right = bool((out == value).all())
-        driver.synchronize()
-        return not right, same
-
-    def native(array: Any) -> Any:
-        return torch.as_tensor(array, device="cuda")
-
-    def count(through: Any, number: int, *, freed: bool) -> tuple[int, int]:
-        results = [run(through, freed=freed) for _ in range(number)]
-        return sum(wrong for wrong, _ in results), sum(same for _, same in results)
-
-    count(from_cai, 3, freed=True)
-    freed, reused = count(from_cai, runs, freed=True)
-    written, _ = count(from_cai, runs, freed=False)
+    place = Place(cuda_driver.load(), None, None)
+    source, sink = Numba(place, WORDS), Torch(place, WORDS)
+    freed_while_read(place, source, sink, by_capsule, 3)
+    freed, reused = freed_while_read(place, source, sink, by_capsule, runs)
     said = {
         "freed": freed,
         "reused": reused,
-        "written": written,
-        "freed without": count(native, native_runs, freed=True)[0],
-        "written without": count(native, native_runs, freed=False)[0],
+        "written": written_again(place, source, sink, by_capsule, runs),
+        "freed without": freed_while_read(place, source, sink, native, native_runs)[0],
+        "written without": written_again(place, source, sink, native, native_runs),
     }
     print(json.dumps(said))
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-PROGRAMS = Path(__file__).parent / "perturb_programs"
-HOST_IS_EARLY = {"numpy_on_pinned", "torch_pinned_reuse"}
-MARKS = "the write", "the read"
+from .races_run import BY_HOST, SIDES
+from .races_run import HERE as PROGRAMS
+
+__all__ = ["PROGRAMS", "command", "is_named", "judged", "marks", "sides"]
 
 
 def command(program: str, kind: str, *options: str) -> list[str]:
@@ -35,12 +35,12 @@ def _marked(side: dict[str, Any] | None) -> str:
 
 def marks(lines: Sequence[str]) -> list[str]:
     """List the marks that some lines have."""
-    return [mark for mark in MARKS if any(mark in one for one in lines)]
+    return [mark for mark in SIDES if any(mark in one for one in lines)]
 
 
 def is_named(program: str, named: Sequence[str]) -> bool:
     """Whether both marked lines were named; the host has none."""
-    return len(named) == (1 if program in HOST_IS_EARLY else 2)
+    return len(named) == (1 if program in BY_HOST else 2)
 
 
 def judged(program: str, kind: str, found: dict[str, Any]) -> dict[str, Any]:

@@ -112,17 +112,3 @@ def judged(status: int | None, kind: str, count: int, named: list[str], name: st
     else:
         verdict = "not found" if kind == "racy" else "quiet"
     return {"verdict": verdict, "count": count, "marks": named}
-
-
-def accusation(pair: dict[str, Any]) -> str:
-    """Write a pair with whole stacks."""
-    parts = [f"{pair['verdict']}, {pair['count']} times, {pair['low']:#x} to {pair['high']:#x}"]
-    for side in (pair["first"], pair["second"]):
-        parts.append(
-            f"  {side['function']} {side['kernel']} #{side['operation']} on {side['stream']}, "
-            f"{side['how']} {side['why']}"
-        )
-        parts += [f"    with {one}" for one in side["kernels"]]
-        parts += [f"    {frame[0]}:{frame[1]} in {frame[2]}: {frame[3]}" for frame in side["stack"]]
-        parts += [f"    captured at {one}" for one in side["nodes"]]
-    return "\n".join([*parts, f"  {pair['advice']}", ""])

@@ -11,7 +11,6 @@ too. The parts:
 - `cost` measures how much longer two training loops take under `races`. Nothing runs beside it.
 - `shown` writes the output of `perturb` that docs/races.md shows.
 - `races`, `perturb`, `csan` and `memcheck` are these tools, the longest programs first.
-- `racecheck` is this check of compute-sanitizer over three programs. It looks at shared memory.
 
 A program is NAME, for every part that has it, or PART:NAME:KIND for one part, where NAME and KIND
 may be `*`. A part that no program is named for runs over all. With several GPUs each of the N jobs
@@ -21,7 +20,6 @@ The folder gets these files:
 
 - results.jsonl has a line for each result, written at once. `python docs/generate.py races FILE`
   reads it.
-- accusations.txt has both stacks of each pair that is proven beside the lines that are marked.
 - races.jsonl has what `races` said, and logs.txt what the other tools printed.
 - perturb.gpu.txt is for docs/programs.
 
@@ -47,12 +45,10 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from . import perturb_judged, races_run
 from .race_reports import (
     Result,
-    accusation,
     csan_reports,
     framed,
     is_ours,
@@ -67,10 +63,9 @@ from .race_reports import (
 from .races_run import BY_HOST, HERE, LOOPS, programs
 
 ROOT = Path(__file__).parents[2]
-PARTS = "cost", "shown", "races", "perturb", "csan", "memcheck", "racecheck"
+PARTS = "cost", "shown", "races", "perturb", "csan", "memcheck"
 LIMITS = {"cost": 110.0, "shown": 300.0, "perturb": 400.0, "csan": 60.0, "memcheck": 150.0}
 """How many seconds a part, or one program of it, may take."""
-RACECHECKED = "torch_side_stream", "cupy_graph", "torch_nccl"
 COSTS = "plain", "prefetch"
 SEEDS = "4"
 """So many seeds the training loops run under."""
@@ -202,17 +197,6 @@ class Tools:
             with self.lock:
                 self.running.discard(child.pid)
 
-    def found(self, name: str, kind: str, what: dict[str, Any]) -> None:
-        """Keep what `races` said, and what it said of right programs for a reader."""
-        certain = [one for one in what["pairs"] if one["verdict"] != "suspect"]
-        pairs = [*certain, *(one for one in what["pairs"] if one["verdict"] == "suspect")]
-        whole = {"program": name, "kind": kind, **what, "pairs": pairs[: len(certain) + SUSPECTS]}
-        self.write("races.jsonl", f"{json.dumps(whole)}\n")
-        if kind == "racy":
-            certain = [one for one in certain if not races_run.is_right(one)]
-        for pair in certain:
-            self.write("accusations.txt", f"=== {name} {kind}\n{accusation(pair)}\n")
-
     def job(self, what: Callable[..., Result], part: str, name: str, kind: str) -> None:
         """Run a tool on a program; whatever comes, a result is written."""
         self.slots.more, self.slots.all_gpus = {}, kind == "ddp"
@@ -242,7 +226,10 @@ class Tools:
         except ValueError:
             said |= {"error": "no JSON", "output": out[-500:], "errors": errors[-1500:]}
         else:
-            self.found(name, kind, found)
+            certain = [one for one in found["pairs"] if one["verdict"] != "suspect"]
+            others = [one for one in found["pairs"] if one["verdict"] == "suspect"]
+            whole = {"program": name, "kind": kind, **found, "pairs": certain + others[:SUSPECTS]}
+            self.write("races.jsonl", f"{json.dumps(whole)}\n")
             said |= races_run.summary(found) | {"errors": errors[-500:]}
         return {"verdict": of_races(said)} | said
 
@@ -260,47 +247,45 @@ class Tools:
             "end": errors[-300:],
         }
 
-    def sanitizer(self, tool: str, *options: str) -> Callable[[str, str], Result]:
-        def memcheck(name: str, kind: str) -> Result:
-            found = compute_sanitizer()
-            if not found:
-                return {"verdict": "failed", "error": "no compute-sanitizer"}
-            self.slots.more = self.stream_ordered
-            command = [found, "--tool", tool, *options, "--target-processes", "all"]
-            command += ["--print-limit", "100", sys.executable, str(HERE / f"{name}.py"), kind]
-            status, out, errors = self.child(command, min(self.left, LIMITS["memcheck"]))
-            text = f"{out}\n{errors}"
-            self.log(tool, name, kind, text, 5 * KEPT)
-            errors_found, messages = sanitizer_errors(text)
-            reports = sanitizer_reports(text)
-            # Others are of a library's own memory, or of what comes before the rounds.
-            ours = [one for one in reports if tool != "memcheck" or is_ours(one, name)]
-            # A program that it breaks has no result; without a summary nothing was checked.
-            ended = status if errors_found is not None or status is None else status or 1
-            more = {
-                "status": status,
-                "errors": errors_found,
-                "reports": len(reports),
-                "messages": messages.most_common(5),
-                "result": result(out),
-            }
-            named = marks("\n".join(line for one in ours for line in framed(one)))
-            return judged(ended, kind, len(ours), named, name) | more
-
-        return memcheck
+    def memcheck(self, name: str, kind: str) -> Result:
+        found = compute_sanitizer()
+        if not found:
+            return {"verdict": "failed", "error": "no compute-sanitizer"}
+        self.slots.more = self.stream_ordered
+        command = [found, "--tool", "memcheck", "--track-stream-ordered-races", "all"]
+        command += ["--report-api-errors", "no", "--target-processes", "all"]
+        command += ["--print-limit", "100", sys.executable, str(HERE / f"{name}.py"), kind]
+        status, out, errors = self.child(command, min(self.left, LIMITS["memcheck"]))
+        text = f"{out}\n{errors}"
+        self.log("memcheck", name, kind, text, 5 * KEPT)
+        errors_found, messages = sanitizer_errors(text)
+        reports = sanitizer_reports(text)
+        # Others are of a library's own memory, or of what comes before the rounds.
+        ours = [one for one in reports if is_ours(one, name)]
+        # A program that it breaks has no result; without a summary nothing was checked.
+        ended = status if errors_found is not None or status is None else status or 1
+        more = {
+            "status": status,
+            "errors": errors_found,
+            "reports": len(reports),
+            "messages": messages.most_common(5),
+            "result": result(out),
+        }
+        named = marks("\n".join(line for one in ours for line in framed(one)))
+        return judged(ended, kind, len(ours), named, name) | more
 
     def log(self, part: str, name: str, kind: str, text: str, kept: int = KEPT) -> None:
         shown = text if len(text) <= kept else f"{text[: kept // 2]}\n[...]\n{text[-kept // 2 :]}"
         self.write("logs.txt", f"=== {part} {name} {kind}\n{shown}\n")
 
-    def cost(self, kind: str) -> None:
+    def cost(self, name: str, kind: str) -> Result:
         """Measure a training loop in a process of its own, which prints a line a round."""
         command = [sys.executable, "-m", "tests.gpu.race_cost", kind]
         limit = min(self.left, LIMITS["cost"] / (1 if self.count > 1 else len(COSTS)))
         status, out, errors = self.child([*command, str(limit)], limit + 30)
         lines = [one for one in out.splitlines() if one.startswith("{")]
         said = json.loads(lines[-1]) if lines else {"verdict": "failed", "error": errors[-500:]}
-        self.result({"part": "cost", "program": "training", "kind": kind, "status": status} | said)
+        return {"status": status} | said
 
     def perturb(self, name: str, kind: str) -> Result:
         """Perturb a program: a racy one by two seeds, and by all if it is the same under these."""
@@ -372,27 +357,18 @@ def longest(one: tuple[str, str]) -> tuple[bool, ...]:
 
 def pooled(tools: Tools, asked: argparse.Namespace) -> None:
     """Run what may run side by side, the longest first."""
-    memcheck = tools.sanitizer(
-        *("memcheck", "--track-stream-ordered-races", "all", "--report-api-errors", "no")
-    )
-    racecheck = tools.sanitizer("racecheck")
     judging: dict[str, Callable[[str, str], Result]] = {
         "shown": tools.shown,
         "races": tools.races,
         "perturb": tools.perturb,
         "csan": tools.csan,
-        "memcheck": memcheck,
-        "racecheck": racecheck,
-    }
-    alone = {
-        "shown": [("torch_to_cupy", "racy")],
-        "racecheck": [(one, "racy") for one in RACECHECKED],
+        "memcheck": tools.memcheck,
     }
     with ThreadPoolExecutor(max(1, asked.jobs)) as pool:
         for part in [one for one in PARTS[1:] if one in asked.parts]:
             chosen = listed(asked, part, LOOPS if part == "races" else COSTS)
-            if part in alone:
-                chosen = [one for one in chosen if one in alone[part]]
+            if part == "shown":
+                chosen = [one for one in chosen if one == ("torch_to_cupy", "racy")]
             for one in sorted(chosen, key=longest):
                 pool.submit(tools.job, judging[part], part, *one)
 
@@ -435,18 +411,10 @@ def main() -> None:
     if "cost" in asked.parts:
         with ThreadPoolExecutor(tools.count) as pool:
             for kind in COSTS:
-                pool.submit(guarded, tools.cost, kind)
+                pool.submit(tools.job, tools.cost, "cost", "training", kind)
     pooled(tools, asked)
     print(f"{tools.said} results in {asked.out / 'results.jsonl'}", flush=True)
     sys.exit(0 if tools.said else 1)
-
-
-def guarded(what: Callable[..., None], *arguments: str) -> None:
-    """Print what a part raises, and go on."""
-    try:
-        what(*arguments)
-    except Exception as error:
-        print(f"{getattr(what, '__name__', what)}: {error!r}", flush=True)
 
 
 if __name__ == "__main__":

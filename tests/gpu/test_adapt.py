@@ -1,77 +1,16 @@
-"""`adapt` between the libraries themselves: kernels, streams and gradients."""
+"""Gradients of CuPy's functions in PyTorch, by `adapt`; its kernels are in test_compiled.py."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from cai_bridge import adapt
 
 from . import streams
-from .converting import LATE, LATE_MS, RUNS, Cupy, Torch
-from .kernels import SOURCE
+from .converting import LATE_MS, RUNS
 from .streams import WORDS, handle_of
-
-
-def test_a_raw_kernel_of_cupy_works_on_tensors(place, cupy):
-    one = Torch(place)
-    kernel = cupy.RawKernel(SOURCE, "scale")
-
-    @adapt(to="cupy")
-    def scaled(x: Any, by: float) -> Any:
-        y = cupy.empty_like(x)
-        kernel(streams.blocks_for(x.size)[:1], (128,), (x, y, np.float32(by), np.int32(x.size)))
-        return y
-
-    values = streams.fresh_values()
-    for _ in range(RUNS):
-        value = float(next(values))
-        tensor = one.written(value)
-        with one.working():
-            made = scaled(tensor, 2.0)
-            assert type(made) is one.torch.Tensor
-            one.out.copy_(made)
-            tensor.fill_(LATE)
-        assert (one.seen() == 2.0 * value).all()
-
-
-def test_a_kernel_of_numba_works_on_tensors(place):
-    one = Torch(place)
-    pytest.importorskip("numba.cuda")
-    _, kernel = streams.numba_kernels()
-
-    @adapt(to="numba")
-    def copied(x: Any, y: Any) -> None:
-        kernel[streams.blocks_for(x.size)](x, y)
-
-    values = streams.fresh_values()
-    for _ in range(RUNS):
-        value = float(next(values))
-        tensor = one.written(value)
-        with one.working():
-            copied(tensor, one.out)
-            tensor.fill_(LATE)
-        assert (one.seen() == value).all()
-
-
-def test_the_functions_stream_is_asked_for_at_each_call(place, cupy):
-    one, other = Torch(place), Cupy(place)
-    asked = []
-
-    @adapt(to="cupy", stream=lambda: asked.append(1) or other.stream)
-    def copied(x: Any) -> None:
-        other.read(x)
-
-    for _ in range(3):
-        value = float(next(streams.fresh_values()))
-        tensor = one.written(value)
-        with one.working():
-            copied(tensor)
-            tensor.fill_(LATE)
-        assert (other.seen() == value).all()
-    assert len(asked) == 3
 
 
 def test_gradients_of_cupys_functions_are_right(driver, torch, cupy):

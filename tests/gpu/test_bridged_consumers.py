@@ -60,10 +60,5 @@ def test_a_consumer_behind_the_bridge(driver, note, library, door, left):
 
 def current_stream(library: str) -> Any:
     """The stream object that a library works on."""
-    if library == "torch":
-        import torch
-
-        return torch.cuda.current_stream()
-    import cupy
-
-    return cupy.cuda.get_current_stream()
+    cuda = pytest.importorskip(library).cuda
+    return cuda.current_stream() if library == "torch" else cuda.get_current_stream()

@@ -10,60 +10,41 @@ import pytest
 from cai_bridge import from_cai, to_cai
 
 from . import capsules, streams
+from .converting import WORKERS
 from .streams import handle_of
 
 COUNT = 4096
 REPLAYS = 5
 
 
-def test_cupy_takes_part_in_a_graph_of_torch(driver, torch, cupy):
-    side = cupy.cuda.Stream(non_blocking=True)
+@pytest.mark.parametrize("library", ["cupy", "numba"])
+def test_a_library_takes_part_in_a_graph_of_torch(place, torch, library):
+    sink = WORKERS[library](place)
     x, total = torch.zeros(COUNT, device="cuda"), torch.zeros(COUNT, device="cuda")
-    seen = cupy.zeros(COUNT, dtype=np.float32)
-    with side:  # compiled, and its memory taken, before the capture
-        cupy.multiply(seen, 3.0, out=seen)
-    driver.synchronize()
+    take = {
+        "cupy": streams.cupy_view_without_sync,
+        "numba": lambda view: sink.cuda.as_cuda_array(view, sync=False),
+    }[library]
+    sink.read(sink.array)  # compiled, and its memory taken, before the capture
+    place.driver.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         y = x * 2
-        with to_cai(y, stream=side) as view, side:
-            cupy.multiply(streams.cupy_view_without_sync(view), 3.0, out=seen)
-        # After the view: what torch does next comes after CuPy's read.
+        with to_cai(y, stream=sink.stream) as view, sink.working():
+            taken = take(view)
+            sink.read(taken)
+            del taken
+        # After the view: what torch does next comes after the library's read.
         y.fill_(-1.0)
         with to_cai(total) as view:
             torch.add(total, 1.0, out=total)
     for value in range(1, REPLAYS + 1):
         x.fill_(float(value))
+        torch.cuda.synchronize()
         graph.replay()
         torch.cuda.synchronize()
-        assert (cupy.asnumpy(seen) == 6.0 * value).all()
+        assert (sink.seen() == 2.0 * value).all()
         assert (total.cpu().numpy() == value).all()
-
-
-def test_numba_takes_part_in_a_graph_of_torch(driver, torch):
-    pytest.importorskip("numba")
-    from numba import cuda
-
-    side = cuda.stream()
-    x = torch.zeros(COUNT, device="cuda")
-    out = cuda.device_array(COUNT, dtype=np.float32)
-    _, copy = streams.numba_kernels()
-    copy[(*streams.blocks_for(COUNT), side)](out, out)
-    driver.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        y = x * 2
-        with to_cai(y, stream=side) as view:
-            taken = cuda.as_cuda_array(view, sync=False)
-            copy[(*streams.blocks_for(COUNT), side)](taken, out)
-            del taken
-        y.fill_(-1.0)
-    for value in range(1, REPLAYS + 1):
-        x.fill_(float(value))
-        torch.cuda.synchronize()
-        graph.replay()
-        torch.cuda.synchronize()
-        assert (out.copy_to_host() == 2.0 * value).all()
 
 
 @pytest.mark.parametrize("produced_on", ["side", "default"])
@@ -121,29 +102,6 @@ def test_conversions_beside_a_capture_leave_it_alone(driver, torch, cupy):
     graph.replay()
     torch.cuda.synchronize()
     assert (x.cpu().numpy() == 2.0).all()
-
-
-def test_the_end_of_a_captured_consumer_drags_nothing_into_the_capture(driver, torch, cupy):
-    consumer = cupy.cuda.Stream(non_blocking=True)
-    side = torch.cuda.Stream()
-    seen = cupy.zeros(COUNT, dtype=np.float32)
-    with consumer:
-        cupy.multiply(seen, 3.0, out=seen)
-    with torch.cuda.stream(side):
-        x = torch.full((COUNT,), 7.0, device="cuda")
-        driver.synchronize()
-        with consumer:
-            consumer.begin_capture()
-            view = to_cai(x, stream=consumer)
-            cupy.multiply(streams.cupy_view_without_sync(view), 3.0, out=seen)
-            view.release()
-            # Queued at once, outside the graph.
-            x.add_(1.0)
-            graph = consumer.end_capture()
-    driver.synchronize()
-    graph.launch(consumer)
-    consumer.synchronize()
-    assert (cupy.asnumpy(seen) == 24.0).all()
 
 
 @pytest.mark.parametrize(
@@ -204,14 +162,19 @@ def test_a_copy_for_the_cpu_ends_no_capture_of_another_stream(
     driver("cuGraphExecDestroy", capture.graph)
 
 
-def test_the_end_of_a_copy_waits_for_a_capture_that_it_would_end(driver, torch, cupy):
-    x, y = torch.ones(COUNT, device="cuda"), cupy.full(COUNT, 7.0, dtype=np.float32)
-    copies = [from_cai(y).__dlpack__(stream=-1, copy=True)]
+@pytest.mark.parametrize("stream", ["side", "default"])
+def test_torch_waits_in_its_graph_for_what_it_reads_by_a_dict(driver, torch, stream):
+    side = torch.cuda.Stream()
+    producer = torch.cuda.Stream() if stream == "side" else torch.cuda.default_stream()
+    out, x = (torch.zeros(1 << 18, device="cuda") for _ in range(2))
+    torch.cuda.synchronize()
+    streams.torch_writes_late(x, 1, producer, milliseconds=5)
+    with torch.cuda.stream(producer):
+        view = to_cai(x)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        x.add_(1.0)
-        copies.clear()
-        to_cai(x)
+    with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+        out.copy_(torch.as_tensor(view, device="cuda"))
     graph.replay()
     torch.cuda.synchronize()
-    assert (x.cpu().numpy() == 2.0).all()
+    assert out.eq(1.0).all().item()
+    view.release()

@@ -99,20 +99,6 @@ def test_the_current_context_is_the_same_after_a_call(driver, calls, name, conte
         driver("cuCtxDestroy_v2", own)
 
 
-def test_torchs_device_and_context_are_as_before_a_hand_over(driver, new_stream):
-    torch = pytest.importorskip("torch")
-    tensor = torch.zeros(16, device="cuda")
-    before = torch.cuda.current_device(), driver.current_context(), torch.cuda.current_stream()
-    view = to_cai(tensor, stream=new_stream())
-    torch.as_tensor(view, device="cuda")
-    torch.from_dlpack(from_cai(tensor))
-    assert (
-        torch.cuda.current_device(),
-        driver.current_context(),
-        torch.cuda.current_stream(),
-    ) == before
-
-
 def test_a_tensor_handed_over_by_a_thread_without_a_context_leaves_it_without(
     driver, torch, new_stream
 ):

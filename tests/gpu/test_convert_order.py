@@ -17,8 +17,8 @@ from .converting import (
     WORKERS,
     Numba,
     Place,
-    handed_over,
-    overtaken,
+    check_end,
+    check_late,
     wrong_runs,
 )
 from .streams import handle_of
@@ -26,16 +26,10 @@ from .streams import handle_of
 
 @pytest.mark.parametrize(("source", "sink"), PAIRS)
 def test_what_was_written_late_is_there(place, note, source, sink):
-    one, other = WORKERS[source](place), WORKERS[sink](place)
-    wrong_runs(place, one, other, 3)
-    wrong = wrong_runs(place, one, other, RUNS)
     # JAX orders its own import and its own export, whatever was said.
     # tvm-ffi and Numba are both on the legacy stream here.
     tried = "jax" not in (source, sink) and (source, sink) != ("tvm_ffi", "numba")
-    without = wrong_runs(place, one, other, RUNS, stream=-1) if tried else None
-    note(f"convert({source} -> {sink}): wrong {wrong}/{RUNS}, {without} without the order")
-    assert wrong == 0
-    assert without != 0, "nothing went wrong without the order: the case shows nothing"
+    check_late(place, note, WORKERS[source](place), WORKERS[sink](place), tried=tried)
 
 
 @pytest.mark.parametrize("stream", ["said", "current"])
@@ -48,7 +42,7 @@ def test_many_rounds_between_torch_and_cupy(place, note, source, sink, stream):
     assert wrong == 0
 
 
-# JAX's ends are in test_jax_ends.py.
+# JAX's ends are in test_jax.py.
 ENDS = [
     (source, sink)
     for source in ("torch", "cupy", "numba")
@@ -60,13 +54,9 @@ ENDS = [
 @pytest.mark.parametrize(("source", "sink"), ENDS)
 def test_the_producers_next_write_comes_after_the_consumers_read(place, note, source, sink):
     one, other = WORKERS[source](place), WORKERS[sink](place)
-    # Said, so that it is its object that is kept.
-    how = {"stream": other.stream}
-    hand_over = lambda array: handed_over(one, other, array, **how)  # noqa: E731
     runs = ROUNDS if {source, sink} == {"torch", "cupy"} else RUNS
-    wrong = overtaken(place, one, other, runs, hand_over)
-    note(f"convert({source} -> {sink}), at the end: wrong {wrong}/{runs}")
-    assert wrong == 0
+    # Said, so that it is its object that is kept.
+    check_end(place, note, one, other, runs, stream=other.stream)
 
 
 def used_on_two_streams(place: Place, **how: Any) -> int:

@@ -16,13 +16,12 @@ from .converting import (
     WORKERS,
     ByPointer,
     Place,
+    check_end,
+    check_late,
+    handed_over,
     make,
-    needs,
-    overtaken,
     pointer,
-    wrong_runs,
 )
-from .converting import handed_over as converted
 from .libraries import STANDARD, host_values, same_bits
 from .streams import WORDS, handle_of
 
@@ -84,30 +83,18 @@ PAIRS = [(source, sink) for source in ("torch", "cupy", "numba") for sink in SIN
 
 @pytest.mark.parametrize(("source", "sink"), PAIRS)
 def test_what_was_written_late_is_there(place, note, source, sink):
-    one, other = WORKERS[source](place), SINKS[sink](place)
-    wrong_runs(place, one, other, 3)
-    wrong = wrong_runs(place, one, other, RUNS)
-    without = wrong_runs(place, one, other, RUNS, stream=-1)
-    note(f"convert({source} -> {sink}): wrong {wrong}/{RUNS}, {without} without the order")
-    assert wrong == 0
-    assert without != 0, "nothing went wrong without the order: the case shows nothing"
+    check_late(place, note, WORKERS[source](place), SINKS[sink](place))
 
 
 @pytest.mark.parametrize(("source", "sink"), PAIRS)
 def test_the_producers_next_write_comes_after_the_consumers_read(place, note, source, sink):
-    one, other = WORKERS[source](place), SINKS[sink](place)
-    hand_over = lambda array: converted(one, other, array, stream=other.stream)  # noqa: E731
-    wrong = overtaken(place, one, other, RUNS, hand_over)
-    note(f"convert({source} -> {sink}), at the end: wrong {wrong}/{RUNS}")
-    assert wrong == 0
+    other = SINKS[sink](place)
+    check_end(place, note, WORKERS[source](place), other, stream=other.stream)
 
 
 @pytest.mark.parametrize("sink", ["torch", "cupy", "numba"])
 def test_warps_next_write_comes_after_the_consumers_read(place, note, sink):
-    one, other = Warp(place), WORKERS[sink](place)
-    wrong = overtaken(place, one, other, RUNS, lambda array: converted(one, other, array))
-    note(f"convert(warp -> {sink}), at the end: wrong {wrong}/{RUNS}")
-    assert wrong == 0
+    check_end(place, note, Warp(place), WORKERS[sink](place))
 
 
 @pytest.mark.parametrize("sink", ["torch", "cupy"])
@@ -118,7 +105,7 @@ def test_warps_allocator_gets_its_memory_back_after_the_consumers_read(place, no
         with one.working():
             array = one.warp.full(WORDS, float(value), dtype=one.warp.float32, device="cuda:0")
         place.driver.synchronize()
-        made, at = converted(one, other, array), array.ptr
+        made, at = handed_over(one, other, array), array.ptr
         place.driver.spin(handle_of(other.stream), LATE_MS)
         other.read(made)
         with one.working():
@@ -155,11 +142,7 @@ def test_warps_kernels_take_views_and_converted_arrays(place, captured):
 
 @pytest.mark.parametrize("sink", ["torch", "cupy", "numba"])
 def test_what_warp_wrote_late_is_there(place, note, sink):
-    one, other = Warp(place), WORKERS[sink](place)
-    wrong_runs(place, one, other, 3)
-    wrong = wrong_runs(place, one, other, RUNS)
-    note(f"convert(warp -> {sink}): wrong {wrong}/{RUNS}")
-    assert wrong == 0
+    check_late(place, note, Warp(place), WORKERS[sink](place), tried=False)
 
 
 def test_warps_own_import_of_a_view_is_in_order_though_it_ignores_the_dicts_stream(place):
@@ -174,19 +157,12 @@ def test_warps_own_import_of_a_view_is_in_order_though_it_ignores_the_dicts_stre
         assert bool((other.seen() == float(value)).all())
 
 
-def of_torch(driver: Any, dtype: str) -> tuple[Any, Any]:
-    """Values of a type on the host, and torch's array of them."""
-    needs("torch")
-    host = host_values(dtype)
-    array = make("torch", host)
-    driver.synchronize()
-    return host, array
-
-
 @pytest.mark.parametrize("dtype", [one for one in STANDARD if not one.startswith("complex")])
 def test_warp_reads_every_type_that_it_has_without_a_copy(driver, dtype):
     warp = pytest.importorskip("warp")
-    host, array = of_torch(driver, dtype)
+    host = host_values(dtype)
+    array = make("torch", host)
+    driver.synchronize()
     made = convert(array, warp)
     assert (type(made), made.ptr, made.shape) == (warp.array, pointer(array, "torch"), host.shape)
     assert made.dtype is getattr(warp, dtype)
@@ -199,7 +175,7 @@ def test_warps_stream_and_a_slice_keep_what_they_need(place):
     value = float(next(streams.fresh_values()))
     tensor = one.torch.full((2, WORDS // 2), value, device="cuda")
     place.driver.synchronize()
-    part = converted(one, other, tensor)[1:]
+    part = handed_over(one, other, tensor)[1:]
     ptr = tensor.data_ptr()
     del tensor
     gc.collect()
@@ -212,7 +188,9 @@ def test_warps_stream_and_a_slice_keep_what_they_need(place):
 @pytest.mark.parametrize("dtype", STANDARD)
 def test_rmms_buffer_is_the_bytes_of_any_array(driver, dtype):
     rmm = pytest.importorskip("rmm")
-    host, array = of_torch(driver, dtype)
+    host = host_values(dtype)
+    array = make("torch", host)
+    driver.synchronize()
     made = convert(array, rmm)
     assert (type(made), made.ptr) == (rmm.DeviceBuffer, pointer(array, "torch"))
     assert made.size == host.nbytes

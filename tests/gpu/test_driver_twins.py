@@ -65,9 +65,6 @@ def ordered(driver, words):
     return found
 
 
-# events
-
-
 def test_an_event_may_be_re_recorded_as_soon_as_the_wait_on_it_is_queued(
     driver, ordered, event, new_stream
 ):
@@ -80,25 +77,6 @@ def test_an_event_may_be_re_recorded_as_soon_as_the_wait_on_it_is_queued(
 
     assert all(ordered.is_right(producer, consumer, edge) for _ in range(20))
     assert not ordered.is_right(producer, consumer), "without the edge the read must come too early"
-
-
-def test_one_event_used_for_a_thousand_edges_in_a_row_never_orders_wrongly(
-    driver, ordered, event, new_stream
-):
-    streams = [new_stream() for _ in range(8)]
-    producer, consumer = new_stream(), new_stream()
-
-    def edge() -> None:
-        for i in range(500):
-            driver("cuEventRecord", event, streams[i % 8])
-            driver("cuStreamWaitEvent", streams[(i + 3) % 8], event, 0)
-        driver("cuEventRecord", event, producer)
-        driver("cuStreamWaitEvent", consumer, event, 0)
-        for i in range(499):
-            driver("cuEventRecord", event, streams[i % 8])
-            driver("cuStreamWaitEvent", streams[(i + 5) % 8], event, 0)
-
-    assert all(ordered.is_right(producer, consumer, edge) for _ in range(10))
 
 
 def test_a_record_in_one_context_is_waited_for_by_a_stream_of_another(driver, event):
@@ -125,26 +103,6 @@ def test_a_record_in_one_context_is_waited_for_by_a_stream_of_another(driver, ev
     finally:
         driver.forget(other)
         driver("cuCtxDestroy_v2", other)
-
-
-def test_a_thread_with_no_current_context_orders_streams_under_a_pushed_one_and_has_none_afterwards(
-    driver, event, new_stream
-):
-    producer, consumer = new_stream(), new_stream()
-    driver.spin(producer, 100.0)
-
-    def without_context() -> None:
-        assert driver.current_context() == 0
-        with driver.context():
-            driver("cuEventRecord", event, producer)
-            driver("cuStreamWaitEvent", consumer, event, 0)
-        assert driver.current_context() == 0
-
-    in_another_thread(without_context)
-    assert driver.is_pending(consumer)
-
-
-# the default streams
 
 
 class On(NamedTuple):
@@ -210,28 +168,6 @@ def test_the_legacy_stream_orders_blocking_streams_and_no_others(
     runs = ROUNDS if is_right else 1
     for _ in range(runs):
         assert ordered.is_right(on.producer, on.consumer, lambda: EDGES[edge](on)) == is_right
-
-
-def test_an_event_on_the_legacy_stream_completes_after_another_threads_per_thread_stream(
-    driver, event, new_stream
-):
-    consumer = new_stream(NON_BLOCKING)
-    queued, done = threading.Event(), threading.Event()
-
-    def other() -> None:
-        driver.use_primary()
-        driver.spin(PER_THREAD, 100.0)
-        queued.set()
-        done.wait(10)
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    assert queued.wait(10)
-    driver("cuEventRecord", event, LEGACY)
-    driver("cuStreamWaitEvent", consumer, event, 0)
-    assert driver.is_pending(consumer)
-    done.set()
-    thread.join()
 
 
 def test_a_record_on_the_legacy_stream_orders_the_per_thread_streams_of_two_threads(driver, event):
@@ -323,9 +259,6 @@ def test_the_per_thread_streams_of_two_threads_are_two_streams(driver):
 
     in_another_thread(other)
     assert driver.is_pending(PER_THREAD)
-
-
-# pointers
 
 
 def attribute(driver: Driver, address: int, number: int, kind: type = INT) -> int | str:

@@ -13,8 +13,6 @@ import gc
 import json
 import subprocess
 import sys
-import time
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,8 +123,6 @@ def test_memory_freed_while_a_consumer_reads_is_not_handed_out_before(
     note(
         f"{producer} -> {consumer}, freed while read: wrong {wrong}/{RUNS} through the bridge "
         f"(block used again: {same}), {without}/{NATIVE_RUNS} without ({reused})",
-        wrong=wrong,
-        without=without,
     )
     assert wrong == 0
     assert without > 0
@@ -144,8 +140,6 @@ def test_a_producers_next_write_comes_after_the_consumers_read(
     note(
         f"{producer} -> {consumer}, written again after release: wrong {wrong}/{RUNS} through the "
         f"bridge, {without}/{NATIVE_RUNS} without",
-        wrong=wrong,
-        without=without,
     )
     assert wrong == 0
     assert without > 0
@@ -169,28 +163,8 @@ def test_numba_with_a_caching_allocator_gets_its_memory_back_in_order(note):
     note(
         f"numba -> torch: freed while read, wrong {said['freed']}/{RUNS} through the bridge "
         f"(used again {said['reused']} times), {said['freed without']}/{NATIVE_RUNS} without; "
-        f"written again, wrong {said['written']}/{RUNS}, {said['written without']}/{NATIVE_RUNS}",
-        **{name.replace(" ", "_"): number for name, number in said.items()},
+        f"written again, wrong {said['written']}/{RUNS}, {said['written without']}/{NATIVE_RUNS}"
     )
     assert (said["freed"], said["written"]) == (0, 0)
     assert said["freed without"] > 0
     assert said["written without"] > 0
-
-
-def test_what_waits_for_its_consumer_ends_without_another_call_of_the_bridge(place):
-    """The main thread is asked to look, so that the memory does not stay until the next call.
-
-    (JAX keeps an array whose tensor was given back until its own next call.)
-    """
-    source, sink = worker("jax", place), worker("cupy", place)
-    array = fresh(source, 1.0)
-    view = to_cai(array, stream=sink.stream)
-    place.driver.spin(sink.stream.ptr, 20)
-    gone = weakref.ref(view.owner)
-    del array, view
-    assert gone() is not None
-    deadline = time.monotonic() + 5
-    while gone() is not None and time.monotonic() < deadline:
-        time.sleep(0.001)
-        fresh(source, 2.0)
-    assert gone() is None

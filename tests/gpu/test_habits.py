@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
 
 import pytest
 
-from cai_bridge import from_cai, to_cai
+from cai_bridge import convert, from_cai, to_cai
 
 from . import libraries, streams
 from .streams import WORDS, handle_of
@@ -99,21 +100,6 @@ def test_jax_asks_for_streams_that_it_keeps(cupy):
     assert device.get_stream_for_external_ready_events() in handles
 
 
-def test_torch_takes_no_notice_of_a_dicts_stream_so_it_is_made_to_wait(torch, cupy):
-    theirs, mine = cupy.cuda.Stream(non_blocking=True), torch.cuda.Stream()
-    with theirs:
-        array = cupy.zeros(WORDS, dtype="float32")
-    for _ in range(20):
-        value = next(streams.fresh_values())
-        streams.cupy_writes_late(array, value, theirs)
-        with theirs:
-            view = to_cai(array)
-        with torch.cuda.stream(mine):
-            seen = torch.as_tensor(view, device="cuda").clone()
-        mine.synchronize()
-        assert bool((seen == value).all())
-
-
 def test_stream_objects_of_cupy_and_numba_have_no_way_to_be_closed(cupy):
     cuda = pytest.importorskip("numba.cuda")
     for stream in (cupy.cuda.Stream(non_blocking=True), cuda.stream()):
@@ -128,3 +114,50 @@ def test_a_broadcast_array_of_numba_is_no_contiguous_one_whatever_its_dict_says(
     view = to_cai(array)
     assert view.strides == (0, 4)
     assert cupy.asarray(view).tolist() == [[0.0, 1.0, 2.0]] * 2
+
+
+def test_the_default_stream_of_numba_cuda_mlir_is_waited_for(driver, cupy):
+    pytest.importorskip("numba_cuda_mlir")
+    from numba_cuda_mlir import numba_cuda as cuda
+
+    array, mine = cupy.zeros(WORDS, dtype="float32"), cupy.cuda.Stream(non_blocking=True)
+    for value in itertools.islice(streams.fresh_values(), 20):
+        driver.synchronize()
+        streams.cupy_writes_late(array, value, cupy.cuda.Stream.null)
+        with mine:
+            its = cuda.as_cuda_array(array, sync=False)
+            its.stream = 0
+            seen = convert(its, "cupy", stream=mine).copy()
+            assert (cupy.asnumpy(seen) == value).all()
+    driver.synchronize()
+    wide = cuda.as_cuda_array(cupy.broadcast_to(cupy.arange(3, dtype="float32"), (2, 3)))
+    assert wide.__cuda_array_interface__["strides"] is None
+    assert from_cai(wide).strides == (0, 4)
+
+
+def test_strided_memory_is_refused_for_jax_with_the_way_out(cupy):
+    libraries.gpu_jax()
+    x = cupy.arange(12, dtype="float32").reshape(3, 4)
+    for strided in (x[:, ::2], cupy.broadcast_to(x[0], (2, 4))):
+        with pytest.raises(BufferError, match=r"^strides: got .*; allowed: .*copy=True"):
+            convert(strided, "jax")
+        assert convert(strided, "jax", copy=True).tolist() == strided.tolist()
+    assert convert(x.T, "jax").tolist() == x.T.tolist()
+
+
+def test_torchs_float4_goes_to_tvm_ffi_as_it_is(driver):
+    """The CUDA Array Interface, which has no word for it, takes no part."""
+    torch, tvm_ffi = pytest.importorskip("torch"), pytest.importorskip("tvm_ffi")
+    float4 = getattr(torch, "float4_e2m1fn_x2", None)
+    if float4 is None:
+        pytest.skip("this torch has no float4")
+    x = torch.arange(16, dtype=torch.uint8, device="cuda").view(float4)
+    made = convert(x, "tvm_ffi")
+    assert isinstance(made, tvm_ffi.Tensor)
+    assert (made.data_ptr(), tuple(made.shape)) == (x.data_ptr(), tuple(x.shape))
+    assert "float4_e2m1fn" in str(made.dtype)
+    again = convert(made, "torch")
+    assert again.dtype == float4
+    assert torch.equal(again.view(torch.uint8), x.view(torch.uint8))
+    with pytest.raises(BufferError, match="dtype: got DLDataType"):
+        to_cai(x)

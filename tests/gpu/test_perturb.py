@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -133,14 +132,3 @@ def test_how_much_slower_a_training_loop_is(kind, note):
     said = ", ".join(f"{name} x {factor:.2f}" for name, factor in slower.items())
     note(f"training {kind}: {own:.4f} s by itself, {said}")
     assert max(slower.values()) < 200, said
-
-
-@pytest.mark.parametrize("program", NEEDS)
-def test_a_racy_program_is_right_as_a_rule_without_the_command(program, note):
-    """How often it is wrong by itself: that this is rare is what the command is for."""
-    need(program)
-    command = [sys.executable, str(PROGRAMS / f"{program}.py"), "racy"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = re.search(r"WRONG.*", done.stderr)
-    note(f"{program} racy, by itself: {found[0] if found else done.stderr[-200:]}")

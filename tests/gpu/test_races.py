@@ -70,11 +70,7 @@ TAKE: dict[str, tuple[Callable[[Any, Any], Any], ...]] = {
 
 def report(note: Callable[..., None], case: str, wrong: int, without: int | str) -> None:
     beside = f"{without}/{RUNS}" if isinstance(without, int) else without
-    note(
-        f"{case}: wrong {wrong}/{RUNS} through the bridge, {beside} without",
-        wrong=wrong,
-        without=str(without),
-    )
+    note(f"{case}: wrong {wrong}/{RUNS} through the bridge, {beside} without")
 
 
 @pytest.mark.parametrize("producer", ["torch", "jax"])

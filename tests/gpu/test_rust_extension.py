@@ -67,7 +67,7 @@ def test_a_kernel_reads_what_was_pending_and_every_library_reads_what_the_kernel
         seen = readers[(run // 4) % 4](out.pop())
         wrong += not bool((seen == 2.0 * value + 100.0).all())
     place.driver.synchronize()
-    note(f"{producer} pending -> Rust's kernel -> all four: wrong {wrong}/{RUNS}", wrong=wrong)
+    note(f"{producer} pending -> Rust's kernel -> all four: wrong {wrong}/{RUNS}")
     assert wrong == 0
 
 
@@ -118,8 +118,6 @@ def test_results_dropped_while_they_are_read_are_freed_once_and_after_that(place
     note(
         f"Rust -> {consumer}, freed while read: wrong {wrong}/{RUNS} (block used again: {same}), "
         f"{left} bytes left",
-        wrong=wrong,
-        left=left,
     )
     assert (wrong, left) == (0, 0)
     assert same > 0

@@ -18,7 +18,6 @@ import pytest
 from cai_bridge import cancel, convert, open_shared, share, shares, to_cai
 
 from .capsules import OnlyCai, interface
-from .driver import Driver
 from .share_peer import Peer
 
 COUNT, LATE_MS = 4096, 50.0
@@ -53,12 +52,6 @@ def settled(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
     while not condition() and time.monotonic() < end:
         time.sleep(0.001)
     return condition()
-
-
-def free_bytes(driver: Driver) -> int:
-    free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    driver("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-    return free.value
 
 
 @pytest.mark.parametrize("copy", [None, True], ids=["by handle", "copied"])
@@ -128,9 +121,9 @@ def test_nothing_is_left_after_many(copy, peer, driver, note):
         assert settled(lambda: not peer("cb.shares()"))
 
     many(200)
-    before, free, start = left(), free_bytes(driver), time.perf_counter()
+    before, free, start = left(), driver.free_bytes(), time.perf_counter()
     many(5_000)
-    spent, lost = time.perf_counter() - start, free - free_bytes(driver)
+    spent, lost = time.perf_counter() - start, free - driver.free_bytes()
     way = "copied" if copy else "by handle"
     note(f"share, {way}: {1e6 * spent / 5_000:.0f} us each of 5,000; {lost} bytes lost")
     assert left() == before

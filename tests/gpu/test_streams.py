@@ -100,10 +100,8 @@ def torch_on(kind: str) -> tuple[Any, Any]:
     return tensor, stream
 
 
-@pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize("kind", ["default", "side"])
-def test_the_dict_names_torchs_current_stream(kind):
-    torch = pytest.importorskip("torch")
+def test_the_dict_names_torchs_current_stream(driver, torch, kind):
     tensor, stream = torch_on(kind)
     with torch.cuda.stream(stream):
         view = to_cai(tensor)
@@ -115,9 +113,8 @@ def test_the_dict_names_torchs_current_stream(kind):
 @pytest.mark.parametrize("consumer", KINDS)
 @pytest.mark.parametrize("producer", ["default", "side"])
 def test_a_stream_given_to_to_cai_waits_for_torchs_and_is_named(
-    driver, stream_of, producer, consumer
+    driver, torch, stream_of, producer, consumer
 ):
-    torch = pytest.importorskip("torch")
     tensor, stream = torch_on(producer)
     target = stream_of(consumer)
     driver.synchronize()
@@ -128,10 +125,8 @@ def test_a_stream_given_to_to_cai_waits_for_torchs_and_is_named(
     assert view.__cuda_array_interface__["stream"] == target
 
 
-@pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize("kind", ["null", "ptds", "blocking", "non-blocking"])
-def test_from_cai_takes_cupys_current_stream_from_its_dict(kind):
-    cupy = pytest.importorskip("cupy")
+def test_from_cai_takes_cupys_current_stream_from_its_dict(driver, cupy, kind):
     made = {
         "null": lambda: cupy.cuda.Stream.null,
         "ptds": lambda: cupy.cuda.Stream.ptds,
@@ -144,12 +139,9 @@ def test_from_cai_takes_cupys_current_stream_from_its_dict(kind):
     assert view.stream == handle_of(stream)
 
 
-@pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize("kind", ["none", "legacy", "per-thread", "side"])
-def test_from_cai_takes_the_stream_that_numbas_array_was_made_with(kind):
-    pytest.importorskip("numba")
-    from numba import cuda
-
+def test_from_cai_takes_the_stream_that_numbas_array_was_made_with(driver, kind):
+    cuda = pytest.importorskip("numba.cuda")
     made = {
         "legacy": cuda.legacy_default_stream,
         "per-thread": cuda.per_thread_default_stream,
@@ -171,15 +163,9 @@ def stream_objects(library: str) -> list[Any]:
             made = cupy.cuda.Stream
             return [made(), made(non_blocking=True), made.null, made.ptds]
         case "numba":
-            pytest.importorskip("numba")
-            from numba import cuda
-
-            defaults = [
-                cuda.default_stream(),
-                cuda.legacy_default_stream(),
-                cuda.per_thread_default_stream(),
-            ]
-            return [cuda.stream(), *defaults]
+            cuda = pytest.importorskip("numba.cuda")
+            legacy, per_thread = cuda.legacy_default_stream(), cuda.per_thread_default_stream()
+            return [cuda.stream(), cuda.default_stream(), legacy, per_thread]
         case _:
             core = pytest.importorskip("cuda.core")
             device = core.Device(0)

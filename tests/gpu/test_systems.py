@@ -18,46 +18,35 @@ import pytest
 from cai_bridge import convert, from_cai, to_cai
 
 from . import streams
+from .converting import Place, Torch
 from .streams import WORDS, handle_of
 
 RUNS = 10
 LATE_MS = 5.0
 
 
-class Producer:
+class Producer(Torch):
     """PyTorch on a side stream, with an array that is written to late."""
 
-    def __init__(self, torch: Any, driver: Any) -> None:
-        self.torch, self.driver = torch, driver
-        self.stream = torch.cuda.Stream()
-        self.array = torch.zeros(WORDS, device="cuda")
-        driver.synchronize()
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.driver = place.driver
 
-    def written(self) -> float:
+    def late(self) -> float:
         """Queue the write of a new value behind a delay."""
         self.driver.synchronize()
         value = float(next(streams.fresh_values()))
         streams.torch_writes_late(self.array, int(value), self.stream, LATE_MS)
         return value
 
-    def overwritten(self) -> None:
-        with self.torch.cuda.stream(self.stream):
-            self.array.fill_(-1.0)
-
     def cai(self, **how: Any) -> Any:
-        with self.torch.cuda.stream(self.stream):
+        with self.working():
             return to_cai(self.array, **how)
 
 
 @pytest.fixture
-def producer(torch, driver):
-    made = Producer(torch, driver)
-    yield made
-    gc.collect()
-    driver.synchronize()
-
-
-# --- mpi4py ---------------------------------------------------------------------------------------
+def producer(place):
+    return Producer(place)
 
 
 @pytest.fixture
@@ -103,24 +92,6 @@ def test_any_mpi_moves_managed_memory_which_the_host_reaches(mpi, driver, cupy, 
         wrong += not bool((seen == value).all())
     note(f"mpi4py, managed memory of CuPy: wrong {wrong}/{RUNS}")
     assert wrong == 0
-
-
-CUDA_AWARE = os.environ.get("MPI_IS_CUDA_AWARE") == "1"
-
-
-@pytest.mark.skipif(not CUDA_AWARE, reason="MPI_IS_CUDA_AWARE=1 says that MPI reads GPU memory")
-def test_mpi4py_sends_and_receives_what_was_waited_for(mpi, producer):
-    received = producer.torch.zeros(WORDS, device="cuda")
-    for _ in range(RUNS):
-        value = producer.written()
-        with producer.cai() as sent, to_cai(received) as back:
-            producer.torch.cuda.ExternalStream(sent.stream).synchronize()
-            mpi.COMM_SELF.Sendrecv(sent, dest=0, recvbuf=back, source=0)
-        producer.overwritten()
-        assert bool((received == value).all())
-
-
-# --- pylibraft ------------------------------------------------------------------------------------
 
 
 class Raft:
@@ -209,9 +180,6 @@ def test_rafts_own_array_is_taken_on_the_stream_that_is_said(raft, producer, sin
     assert gone() is None
 
 
-# --- cuda.compute ---------------------------------------------------------------------------------
-
-
 def test_cuda_compute_reads_what_was_written_late_though_nothing_is_said(producer, torch, note):
     compute = pytest.importorskip("cuda.compute")
     out, nothing = torch.zeros(1, device="cuda"), np.zeros(1, np.float32)
@@ -227,18 +195,15 @@ def test_cuda_compute_reads_what_was_written_late_though_nothing_is_said(produce
     for how in wrong:
         said = {} if how == "unsaid" else {"stream": -1}
         for _ in range(RUNS):
-            value = producer.written()
+            value = producer.late()
             with producer.cai(**said) as view:
                 add_up(view)
-            producer.overwritten()
+            producer.write(-1.0)
             torch.cuda.synchronize()
             wrong[how] += abs(out.item() - WORDS * value) > 1.0
     note(f"reduce_into of cuda.compute: wrong of {RUNS}: {wrong}")
     assert wrong["unsaid"] == 0
     assert wrong["-1"] != 0, "nothing went wrong without the order: the case shows nothing"
-
-
-# --- cuCIM ----------------------------------------------------------------------------------------
 
 
 def test_cucim_works_on_torchs_memory_through_cupy(producer, torch, cupy, note):
@@ -247,7 +212,7 @@ def test_cucim_works_on_torchs_memory_through_cupy(producer, torch, cupy, note):
 
     stream, wrong = cupy.cuda.Stream(non_blocking=True), 0
     for _ in range(RUNS):
-        value = producer.written()
+        value = producer.late()
         with torch.cuda.stream(producer.stream), stream:
             image = convert(producer.array, cupy)
             assert image.data.ptr == producer.array.data_ptr()
@@ -255,13 +220,10 @@ def test_cucim_works_on_torchs_memory_through_cupy(producer, torch, cupy, note):
             scaled = intensity.scale_intensity_range(image.reshape(1, 64, 64), 1.0, 0.0, value, 0.0)
             back = convert(scaled, torch)
             del image, scaled
-            producer.overwritten()
+            producer.write(-1.0)
             wrong += not bool(((back - 1.0).abs() < 1e-5).all())
     note(f"cuCIM's intensity of a torch tensor: wrong {wrong}/{RUNS}")
     assert wrong == 0
-
-
-# --- cuda.core ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sink", ["cai", "cupy"])
@@ -269,7 +231,7 @@ def test_a_strided_memory_view_of_cuda_core_goes_on_to_others(producer, torch, c
     utils = pytest.importorskip("cuda.core.utils")
     stream, out, wrong = cupy.cuda.Stream(non_blocking=True), cupy.zeros(WORDS, np.float32), 0
     for _ in range(RUNS):
-        value = producer.written()
+        value = producer.late()
         with torch.cuda.stream(producer.stream):
             # It has no stream of its own, so it is made ready on the one that it is taken for.
             strided = utils.StridedMemoryView.from_dlpack(producer.array, stream_ptr=1)
@@ -282,9 +244,6 @@ def test_a_strided_memory_view_of_cuda_core_goes_on_to_others(producer, torch, c
         wrong += not bool((seen == value).all())
     note(f"cuda.core's view to {sink}: wrong {wrong}/{RUNS}")
     assert wrong == 0
-
-
-# --- ucxx -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -328,11 +287,11 @@ def test_ucxx_moves_what_was_waited_for(ucxx, producer, torch, note):
         endpoint = await ucxx.create_endpoint("127.0.0.1", listener.port)
         back = torch.zeros(WORDS, device="cuda")
         for _ in range(RUNS):
-            value = producer.written()
+            value = producer.late()
             with producer.cai() as sent:
                 torch.cuda.ExternalStream(sent.stream).synchronize()
                 await endpoint.send(sent)
-            producer.overwritten()
+            producer.write(-1.0)
             await endpoint.recv(to_cai(back))
             torch.cuda.synchronize()
             wrong += not bool((back == value).all())
@@ -369,21 +328,3 @@ def test_the_memory_class_takes_every_type_from_both_sides(memory_class, torch, 
     memory.assign(given)
     with memory.get_dlpack(1) as host:
         assert (np.from_dlpack(host) == wanted + 1).all()
-
-
-def test_the_memory_class_copies_in_the_order_of_a_stream(memory_class, driver, new_stream, note):
-    memory, stream, wrong = memory_class.MemArray([WORDS]), new_stream(), 0
-    with memory.write() as view:
-        address = view.ptr
-    for run in range(100):
-        value = float(next(streams.fresh_values()))
-        memory.move_memory(2)
-        driver.synchronize()
-        driver.spin(stream, LATE_MS)
-        bits = int(np.float32(value).view(np.uint32))
-        driver.write(address, bits, WORDS, stream)
-        memory.move_memory(1, stream=stream, async_copy=run % 2 == 1)
-        with memory.get_dlpack(1) as host:
-            wrong += not bool((np.from_dlpack(host) == value).all())
-    note(f"the memory class, a late write and a copy to the host: wrong {wrong}/100")
-    assert wrong == 0

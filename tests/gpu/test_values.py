@@ -138,9 +138,8 @@ def test_a_layout_survives_the_way(driver, door, producer, consumer, layout):
 # dtypes that CAI has no name for
 
 
-@pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize("dtype", NARROW)
-def test_torchs_narrow_types_go_out_as_void_bytes_and_come_back(torch, cupy, dtype):
+def test_torchs_narrow_types_go_out_as_void_bytes_and_come_back(driver, torch, cupy, dtype):
     if not hasattr(torch, dtype):
         pytest.skip(f"this torch has no {dtype}")
     host, bits = host_values(dtype), np.uint16 if dtype == "bfloat16" else np.uint8
@@ -173,8 +172,7 @@ def test_bfloat16_by_cai_is_recognised_by_the_producers_dtype(driver, producer, 
     check(BY_DLPACK[consumer](view), host, pointer_of(array, producer))
 
 
-@pytest.mark.usefixtures("driver")
-def test_bfloat16_of_jax_goes_out_by_cai_though_jax_itself_refuses():
+def test_bfloat16_of_jax_goes_out_by_cai_though_jax_itself_refuses(driver):
     cupy = pytest.importorskip("cupy")
     host = host_values("bfloat16")
     array = PRODUCERS["jax"](host, "bfloat16")
