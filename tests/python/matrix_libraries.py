@@ -8,11 +8,19 @@ import pytest
 
 from cai_bridge.conformance.lab.simulated import SimulatedLab
 from cai_bridge.conformance.libraries import simulated
+from cai_bridge.conformance.matrix import ROUTES, run_matrix
 from cai_bridge.testing import SimulatedCuda, describe, simulated_cuda
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._work import region_of_dict
 
-CONVERT = "convert(x, library)"
+CONVERT, BY_CAI, BY_DLPACK = "convert(x, library)", "x by CAI", "x by DLPack"
+
+
+def judged(lab, producer, consumer, aspect, route=BY_CAI):
+    """One aspect of one route."""
+    (way,) = [one.way for one in ROUTES if one.name == route]
+    matrix = run_matrix([producer], [consumer], lab=lab, aspects=[aspect], ways=[way])
+    return matrix.cell(producer.name, consumer.name, route)[aspect]
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 from matrix_libraries import (
+    BY_CAI,
+    BY_DLPACK,
     CONVERT,
     Blocks,
     Copies,
@@ -16,16 +18,20 @@ from matrix_libraries import (
     Producer,
     Refuses,
     Silent,
+    judged,
 )
 
 from cai_bridge.conformance.libraries import simulated
 from cai_bridge.conformance.matrix import ASPECTS, ROUTES, WAYS, Aspect, Matrix, advised, run_matrix
 from cai_bridge.conformance.named import LIBRARIES
-from cai_bridge.testing import describe
+from cai_bridge.conformance.requirement import NotApplicableError
+from cai_bridge.testing import SimulatedCuda, describe
 from cai_bridge.testing._region import Region
+from cai_bridge.testing._values import compact_strides, flat
 
 NATIVE = [route.name for route in ROUTES if not route.bridged]
 BRIDGED = [route.name for route in ROUTES if route.bridged]
+BACK_AND_FORTH = "from_cai(to_cai(x))"
 
 
 def outcomes(matrix, aspect):
@@ -45,7 +51,7 @@ def test_the_matrix_holds_a_cell_for_each_producer_consumer_and_route(lab):
     assert [cell for _, _, cell in seen] == list(matrix.cells)
     assert matrix.place == "the simulated device"
     assert matrix.cell("pool", "heedless", "to_cai(x)").bridged
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="'pool', 'heedless', 'by post'"):
         matrix.cell("pool", "heedless", "by post")
 
 
@@ -65,8 +71,8 @@ def test_a_dict_that_says_nothing_of_streams_is_read_too_early_and_the_bridge_or
     found = outcomes(matrix, "handover")
     assert found.pop("to_cai(x)") == "wrong"  # it names the stream, which is ignored
     assert found == {
-        "x by CAI": "wrong",
-        "x by DLPack": "right",
+        BY_CAI: "wrong",
+        BY_DLPACK: "right",
         "to_cai(x, stream=s)": "right",
         "from_cai(x)": "right",
         "from_cai(to_cai(x))": "right",
@@ -86,15 +92,6 @@ def test_memory_that_is_handed_out_again_is_overwritten_and_the_bridge_orders(la
     for name in (*NATIVE, "from_cai(x)"):
         detail = matrix.cell("pool", "heedless", name)["release"].detail
         assert "handed out again in 1 of 1" in detail
-
-
-def test_a_host_that_waits_is_told(lab):
-    matrix = run_matrix([Producer], [Blocks], lab=lab, aspects=["handover", "host"])
-    native = matrix.cell("pool", "blocks", "x by CAI")
-    assert native["host"].outcome == "waits"
-    assert native["handover"].outcome == "waits"
-    assert native["host"].ms is not None
-    assert matrix.cell("pool", "blocks", "from_cai(x)")["host"].outcome == "none"
 
 
 def test_read_only_memory_that_is_written_is_told(lab):
@@ -139,62 +136,12 @@ def test_convert_makes_nothing_that_may_be_written_of_what_may_not(lab):
     assert matrix.cell("pool", "reads", CONVERT)["readonly"].outcome == "wrong"
 
 
-def test_a_type_that_arrives_as_another_is_told(lab):
-    class Plain(Heedless):
-        name = "plain"
-
-        def copy(self, array):
-            if array[0].dtype == "bfloat16":
-                raise TypeError("no bfloat16 here")
-            return super().copy(array)
-
-    matrix = run_matrix([Producer], [Heedless, Plain], lab=lab, aspects=["dtypes"])
-    # CAI has no name for bfloat16, so that nothing can be asked of it.
-    assert matrix.cell("pool", "heedless", "x by CAI")["dtypes"].detail == "1 of 1"
-    assert matrix.cell("pool", "heedless", "x by DLPack")["dtypes"].detail == "2 of 2"
-    refused = matrix.cell("pool", "plain", "x by DLPack")["dtypes"]
-    assert refused.outcome == "refused"
-    assert refused.detail == "1 of 2; refused: bfloat16 (TypeError: no bfloat16 here)"
-
-
-def test_a_copy_is_told_from_the_producers_memory(lab):
-    matrix = run_matrix([Producer], [Copies], lab=lab, aspects=["values"])
-    native = matrix.cell("pool", "copies", "x by CAI")["values"]
-    assert native.outcome == "wrong"
-    assert "copy" in native.detail
-
-
 def test_a_refusal_says_what_was_raised(lab):
     matrix = run_matrix([Producer], [Refuses], lab=lab)
     for cell in matrix.cells:
         for aspect in ("values", "handover", "host", "release", "readonly"):
             if (cell.route, aspect) != (CONVERT, "readonly"):  # the bridge refuses it before
                 assert cell[aspect] == Aspect("refused", "BufferError: not today")
-
-
-def test_a_route_that_needs_a_streams_name_is_none_where_it_has_none(lab):
-    matrix = run_matrix([Producer], [Nameless], lab=lab, aspects=["handover", "release"])
-    told = matrix.cell("pool", "nameless", "to_cai(x, stream=s)")
-    assert told["handover"] == Aspect("none", "the consumer's streams have no names")
-    assert not told.exists
-    assert matrix.cell("pool", "nameless", "x by DLPack")["release"].outcome == "none"
-
-
-def test_a_protocol_that_is_not_spoken_is_none(lab):
-    class OnlyDlpack(Producer):
-        speaks = ("dlpack",)
-        name = "only DLPack"
-
-    matrix = run_matrix([OnlyDlpack], [Heedless, Blocks], lab=lab, aspects=["values"])
-    assert matrix.cell("only DLPack", "heedless", "x by CAI")["values"] == Aspect(
-        "none", "the producer does not speak CAI"
-    )
-    assert (
-        matrix.cell("only DLPack", "heedless", "from_cai(to_cai(x))")["values"].outcome == "right"
-    )
-    assert matrix.cell("only DLPack", "blocks", "x by DLPack")["values"] == Aspect(
-        "none", "the consumer does not speak DLPack"
-    )
 
 
 def test_a_library_hands_its_arrays_to_itself_without_a_protocol(lab):
@@ -221,88 +168,27 @@ def test_a_producer_that_can_make_nothing_is_none(lab):
     }
 
 
-def test_what_is_done_before_it_is_looked_at_shows_nothing(lab, monkeypatch):
-    class Done:
-        pending = False
-
-        def release(self):
-            pass
-
-    monkeypatch.setattr(lab, "hold", lambda stream: Done())
-    matrix = run_matrix([Producer], [Heedless], lab=lab, aspects=["handover"])
-    assert matrix.cell("pool", "heedless", "x by DLPack")["handover"].outcome == "none"
-
-
 def test_rounds_are_counted_and_the_lab_keeps_its_own(lab):
     matrix = run_matrix([OldDict], [Heedless], lab=lab, rounds=3, aspects=["handover"])
-    assert lab.rounds == 1
-    assert matrix.rounds == 3
-    wrong = matrix.cell("old dict", "heedless", "x by CAI")["handover"]
+    assert (lab.rounds, matrix.rounds) == (1, 3)
+    wrong = matrix.cell("old dict", "heedless", BY_CAI)["handover"]
     assert (wrong.wrong, wrong.rounds) == (3, 3)
 
 
-def test_aspects_are_chosen_and_kept_in_their_order(lab):
-    matrix = run_matrix([Producer], [Heedless], lab=lab, aspects=["host", "values"])
-    assert [list(one.aspects) for one in matrix.cells] == [["values", "host"]] * len(ROUTES)
-    assert list(run_matrix([Producer], [Heedless], lab=lab).cells[0].aspects) == list(ASPECTS)
-    with pytest.raises(ValueError, match="got 'colour'; allowed: values"):
-        run_matrix([Producer], [Heedless], lab=lab, aspects=["colour"])
-
-
-def test_a_library_that_is_not_known_is_a_mistake(lab):
-    with pytest.raises(ValueError, match="got 'abacus'"):
-        run_matrix(["abacus"], ["simulated"], lab=lab)
-
-
-def test_ways_are_chosen_and_keep_their_order(lab):
-    matrix = run_matrix(
-        [Producer], [Heedless], lab=lab, aspects=["values"], ways=["convert", "native"]
-    )
+def test_aspects_and_ways_are_chosen_and_kept_in_their_order(lab):
+    chosen = {"aspects": ["host", "values"], "ways": ["convert", "native"]}
+    matrix = run_matrix([Producer], [Heedless], lab=lab, **chosen)
+    assert [list(one.aspects) for one in matrix.cells] == [["values", "host"]] * 3
     assert [one.route for one in matrix.cells] == [*NATIVE, CONVERT]
+    assert list(run_matrix([Producer], [Heedless], lab=lab).cells[0].aspects) == list(ASPECTS)
     assert {route.way for route in ROUTES} == set(WAYS)
-    with pytest.raises(ValueError, match="ways: got 'post'; allowed: native, views, convert"):
-        run_matrix([Producer], [Heedless], lab=lab, ways=["post"])
-
-
-def test_what_convert_does_not_know_is_none(lab):
-    class Unknown(Heedless):
-        name = "unknown"
-
-        def __init__(self):
-            super().__init__()
-            self.library = None
-
-    matrix = run_matrix([Producer], [Unknown], lab=lab, aspects=["values"], ways=["convert"])
-    (cell,) = matrix.cells
-    assert cell["values"] == Aspect("none", "convert() does not know the consumer")
-
-
-def test_a_host_that_waits_in_the_making_of_an_array_is_told(lab):
-    class Waits(simulated.Consumer):
-        name = "waits"
-
-        def convert(self, x, stream, *, readonly=None):
-            made = super().convert(x, stream, readonly=readonly)
-            self.current.synchronize()
-            return made
-
-    matrix = run_matrix([OldDict], [Waits, Heedless], lab=lab, ways=["convert"])
-    for name, outcome in (("waits", "waits"), ("heedless", "right")):
-        cell = matrix.cell("old dict", name, CONVERT)
-        assert (cell["handover"].outcome, cell["host"].outcome) == (outcome, outcome)
-
-
-def test_convert_is_judged_by_the_values_that_are_read(lab):
-    class Hasty(Heedless):
-        name = "hasty"
-
-        def convert(self, x, stream, *, readonly=None):
-            return self.take(x)
-
-    matrix = run_matrix([OldDict], [Hasty], lab=lab, ways=["convert"])
-    (cell,) = matrix.cells
-    assert cell["release"].outcome == "wrong"
-    assert cell["readonly"].outcome == "wrong"
+    for producer, wishes, said in (
+        (Producer, {"aspects": ["colour"]}, "got 'colour'; allowed: values"),
+        (Producer, {"ways": ["post"]}, "ways: got 'post'; allowed: native, views, convert"),
+        ("abacus", {}, "got 'abacus'"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            run_matrix([producer], [Heedless], lab=lab, **wishes)
 
 
 def test_a_host_that_waits_while_it_queues_the_hold_is_not_held_by_the_end(lab):
@@ -357,3 +243,296 @@ def test_values_that_are_only_noted_are_told(lab):
         assert refused.outcome == "refused"
         assert refused.detail.startswith("0 of 2; refused: negative (BufferError: not today)")
         assert matrix.cell("pool", "heedless", route.name)["lazy"].outcome == "none"
+
+
+class OnlyDlpack(Producer):
+    speaks = ("dlpack",)
+
+
+class Columns:
+    """Every second column of an array, in its memory; speaks CAI only."""
+
+    def __init__(self, base):
+        self._base = base
+
+    @property
+    def __cuda_array_interface__(self):
+        said = dict(self._base.__cuda_array_interface__)
+        (rows, columns), itemsize = said["shape"], int(said["typestr"][2:])
+        return said | {
+            "shape": (rows, (columns + 1) // 2),
+            "strides": (columns * itemsize, 2 * itemsize),
+        }
+
+
+class Strided(Producer):
+    """Has arrays with gaps."""
+
+    name = "strided"
+
+    def strided(self, array):
+        return Columns(array)
+
+
+class Zeros(Strided):
+    """Queues zeros into what it makes, on a stream that its dicts do not name."""
+
+    name = "zeros"
+    speaks = ("cai2",)
+
+    def make(self, shape, dtype):
+        return SimulatedCuda.current().array(
+            fill=0.0, shape=shape, dtype=dtype, speaks=self.speaks, stream=self.stream()
+        )
+
+
+class Gathers(Producer):
+    """Queues the copy of columns into an array of their own, on a stream that no dict names."""
+
+    name = "gathers"
+
+    def strided(self, array):
+        columns = [row[::2] for row in array.tolist()]
+        cuda = SimulatedCuda.current()
+        return cuda.array(columns, speaks=("dlpack", "cai2"), stream=cuda.stream())
+
+
+class Compact(Heedless):
+    """Ignores strides."""
+
+    name = "compact"
+
+    def take(self, x):
+        region, held = super().take(x)
+        strides = compact_strides(region.shape, region.itemsize)
+        return Region(region.ptr, region.shape, strides, region.dtype, region.itemsize), held
+
+
+class NoGaps(Heedless):
+    """Refuses strides."""
+
+    name = "no gaps"
+
+    def take(self, x):
+        region, held = super().take(x)
+        if region.strides != compact_strides(region.shape, region.itemsize):
+            raise BufferError("strides: got gaps")
+        return region, held
+
+
+class Backwards(Heedless):
+    """Reads the last item first."""
+
+    name = "backwards"
+
+    def values(self, copied):
+        return list(flat(super().values(copied)))[::-1]
+
+
+class Plain(Heedless):
+    def copy(self, array):
+        if array[0].dtype == "bfloat16":
+            self.current.launch(lambda: 1 // 0)  # which is not the next type's
+            raise TypeError("no bfloat16 here")
+        return super().copy(array)
+
+
+class Narrow(Producer):
+    dtypes = ("bfloat16", "float32")
+
+
+class Bytes(Heedless):
+    dtypes = ("int8",)
+
+
+def reading_every_bool_as(read):
+    class Alike(Heedless):
+        dtypes = ("bool",)
+
+        def values(self, copied):
+            return [read for _ in flat(super().values(copied))]
+
+    return Alike
+
+
+class Unknown(Heedless):
+    def __init__(self):
+        super().__init__()
+        self.library = None
+
+
+class Waits(simulated.Consumer):
+    def convert(self, x, stream, *, readonly=None):
+        made = super().convert(x, stream, readonly=readonly)
+        self.current.synchronize()
+        return made
+
+
+class Hasty(Heedless):
+    def convert(self, x, stream, *, readonly=None):
+        return self.take(x)
+
+
+class Late(Producer):
+    """Queues what its lazy and its read-only arrays are made by."""
+
+    speaks = ("cai2",)
+
+    def lazy(self):
+        cuda = SimulatedCuda.current()
+        yield "late", cuda.array([1.0, 2.0], speaks="cai2", stream=cuda.stream()), [1.0, 2.0]
+
+    def readonly(self, array):
+        cuda = SimulatedCuda.current()
+        return cuda.array([5.0] * 12, speaks="cai", stream=cuda.stream(), readonly=True)
+
+
+class Nines(Silent):
+    """Has in its read-only memory what is written to see whether it can be."""
+
+    def readonly(self, array):
+        return SimulatedCuda.current().array([99.0] * 12, speaks=self.speaks)
+
+
+class Elsewhere(Heedless):
+    def fill(self, array, value):
+        pass
+
+
+class Immutable(Heedless):
+    def fill(self, array, value):
+        raise NotApplicableError("the arrays are never written")
+
+
+def choosy(*names):
+    class Choosy(Producer):
+        """Is asked only for types that it has: for float32 if it can."""
+
+        dtypes = names
+
+        def make(self, shape, dtype):
+            assert dtype in names
+            return super().make(shape, dtype)
+
+    return Choosy
+
+
+class Frozen(Producer):
+    def make(self, shape, dtype):
+        cuda = SimulatedCuda.current()
+        return cuda.array(shape=shape, dtype=dtype, speaks=self.speaks, readonly=True)
+
+
+class Wrapped:
+    """An array whose dict says no address."""
+
+    def __init__(self, array):
+        self._array = array
+
+    @property
+    def __cuda_array_interface__(self):
+        said = self._array.__cuda_array_interface__
+        return {name: value for name, value in said.items() if name != "data"}
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+    def __dlpack__(self, **wishes):
+        return self._array.__dlpack__(**wishes)
+
+
+class NoAddress(Producer):
+    def make(self, shape, dtype):
+        return Wrapped(super().make(shape, dtype))
+
+
+class Nowhere(NoAddress):
+    speaks = ("cai",)
+
+
+def verbose(length):
+    class Verbose(Heedless):
+        def take(self, x):
+            raise BufferError("x" * (length - len("BufferError: ")))
+
+    return Verbose
+
+
+STRIDED = "in the same memory, strided too"
+# Producer, consumer, aspect, route, outcome, and the end of what is told.
+CELLS = [
+    (Producer, Blocks, "host", BY_CAI, "waits", ""),
+    (Producer, Blocks, "handover", BY_CAI, "waits", ""),
+    (Producer, Blocks, "host", "from_cai(x)", "none", ""),
+    (Producer, Copies, "values", BY_CAI, "wrong", "copy"),
+    *((Strided, Heedless, "values", route, "right", STRIDED) for route in (BY_CAI, "to_cai(x)")),
+    *(
+        (Strided, Compact, "values", route, "wrong", "strided: read [1.0, 2.0, 3.0, 4.0] instead")
+        for route in (BY_CAI, "to_cai(x)")
+    ),
+    *(
+        (Strided, NoGaps, "values", route, "right", "; strided: BufferError: strides: got gaps")
+        for route in (BY_CAI, "to_cai(x)")
+    ),
+    # What the making of an array queues is done before its values are judged.
+    (Zeros, Heedless, "values", BY_CAI, "right", STRIDED),
+    (Gathers, Heedless, "values", BY_CAI, "right", STRIDED),
+    (Producer, Backwards, "values", BY_CAI, "wrong", "read [12.0, 11.0, 10.0, 9.0] instead of [1"),
+    (choosy("float16"), Heedless, "values", BY_CAI, "right", "in the same memory"),
+    # By CAI a bfloat16 array would not be read.
+    (choosy("bfloat16", "float32"), Heedless, "values", BY_CAI, "right", "in the same memory"),
+    # Arrays that are all read-only are converted for reading.
+    (Frozen, Heedless, "values", CONVERT, "right", ""),
+    (NoAddress, Heedless, "values", BY_DLPACK, "right", ""),
+    (Nowhere, Heedless, "values", BY_DLPACK, "none", "no protocol says where the array is"),
+    (OnlyDlpack, Heedless, "values", BY_CAI, "none", "the producer does not speak CAI"),
+    (OnlyDlpack, Heedless, "values", BACK_AND_FORTH, "right", ""),
+    (OnlyDlpack, Blocks, "values", BY_DLPACK, "none", "the consumer does not speak DLPack"),
+    (Producer, Unknown, "values", CONVERT, "none", "convert() does not know the consumer"),
+    *(
+        (Producer, verbose(length), "values", BY_CAI, "refused", "BufferError: " + said)
+        for length, said in ((300, "x" * 287), (301, "x" * 286 + "…"), (5000, "x" * 286 + "…"))
+    ),
+    # CAI has no name for bfloat16, so that nothing can be asked of it.
+    (Producer, Heedless, "dtypes", BY_CAI, "right", "1 of 1"),
+    (Producer, Heedless, "dtypes", BY_DLPACK, "right", "2 of 2"),
+    *(
+        (one, Plain, "dtypes", BY_DLPACK, "refused", "1 of 2; refused: bfloat16 (TypeError: no bf")
+        for one in (Producer, Narrow)
+    ),
+    (Producer, Backwards, "dtypes", BY_CAI, "wrong", "0 of 1; wrong: float32"),
+    (
+        *(simulated.Producer, Backwards, "dtypes", BY_DLPACK),
+        *("wrong", "0 of 2; wrong: float32, bfloat16"),
+    ),
+    *(
+        (simulated.Producer, reading_every_bool_as(one), "dtypes", BY_CAI, "wrong", "wrong: bool")
+        for one in (True, False)
+    ),
+    (
+        *(Producer, Bytes, "dtypes", BY_CAI),
+        *("none", "the libraries have no element type in common"),
+    ),
+    (
+        *(Producer, Nameless, "handover", "to_cai(x, stream=s)"),
+        *("none", "the consumer's streams have no names"),
+    ),
+    (Producer, Nameless, "release", BY_DLPACK, "none", ""),
+    *((OldDict, Waits, aspect, CONVERT, "waits", "") for aspect in ("handover", "host")),
+    *((OldDict, Heedless, aspect, CONVERT, "right", "") for aspect in ("handover", "host")),
+    *((OldDict, Hasty, aspect, CONVERT, "wrong", "") for aspect in ("release", "readonly")),
+    (Late, Heedless, "lazy", BY_CAI, "right", "1 of 1"),
+    # A write of what was there before is a write.
+    (Nines, Heedless, "readonly", BY_CAI, "wrong", "the producer's read-only memory was written"),
+    (Late, Elsewhere, "readonly", BY_CAI, "right", "taken, and what is written is not seen"),
+    (
+        *(Late, Immutable, "readonly", BY_CAI),
+        *("right", "taken, and not written: the arrays are never written"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("producer", "consumer", "aspect", "route", "outcome", "said"), CELLS)
+def test_a_cell_says_what_came_of_it(producer, consumer, aspect, route, outcome, said, lab):
+    found = judged(lab, producer, consumer, aspect, route)
+    assert (found.outcome, said in found.detail) == (outcome, True), found

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from matrix_libraries import Blocks, Heedless, Nameless, Producer, device, lab
+from matrix_libraries import (
+    BY_CAI,
+    BY_DLPACK,
+    Blocks,
+    Heedless,
+    Nameless,
+    Producer,
+    device,
+    judged,
+    lab,
+)
 
 from cai_bridge.conformance.lab.simulated import SimulatedLab
 from cai_bridge.conformance.libraries import simulated
@@ -11,8 +21,6 @@ from cai_bridge.conformance.matrix import ROUTES, routes, run_matrix
 from cai_bridge.testing import SimulatedCuda
 
 __all__ = ["device", "lab"]
-
-BY_CAI, BY_DLPACK = "x by CAI", "x by DLPack"
 
 
 class Hold:
@@ -53,13 +61,6 @@ class Timed(SimulatedLab):
 @pytest.fixture
 def timed(device):
     return Timed(device)
-
-
-def judged(lab, producer, consumer, aspect, route):
-    """One aspect of one route."""
-    (way,) = [one.way for one in ROUTES if one.name == route]
-    matrix = run_matrix([producer], [consumer], lab=lab, aspects=[aspect], ways=[way])
-    return matrix.cell(producer.name, consumer.name, route)[aspect]
 
 
 def test_a_next_write_that_comes_first_is_told_by_the_values(timed):

@@ -99,22 +99,6 @@ def test_tables_say_what_they_are(kind, pages):
     assert all("scope" in attributes for attributes in outline.all("th"))
 
 
-def test_every_outcome_is_a_letter_and_a_word(pages):
-    text, _ = pages["matrix"]
-    for style, letter, word in [
-        ("right", "R", "right"),
-        ("wrong", "W", "wrong"),
-        ("refused", "X", "refused"),
-        ("waits", "B", "blocks"),
-        ("crashed", "!", "crashed"),
-        ("none", "\u2013", "none"),
-    ]:
-        assert (
-            f'<span class="mark {style}" title="{word}"><span aria-hidden="true">{letter}</span>'
-            f'<span class="spoken">{word}</span></span>'
-        ) in text
-
-
 def test_all_that_was_seen_is_on_the_page(pages):
     text, _ = pages["matrix"]
     data = json.loads(MATRIX.read_text("utf-8"))
@@ -189,9 +173,6 @@ def test_what_is_hostile_is_escaped(kind, pages):
     assert "&lt;script&gt;" in text
 
 
-# --- colours --------------------------------------------------------------------------------------
-
-
 def luminance(colour):
     channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
@@ -214,8 +195,6 @@ def test_text_stands_out_from_its_ground(pages):
         for ink, ground in pairs:
             assert contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)
 
-
-# --- in a browser ---------------------------------------------------------------------------------
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 SCREENS = ((390, 844), (1280, 900))

@@ -124,9 +124,9 @@ def test_the_library_that_faults_are_planted_in_keeps_all_along_each_axis(
         return made
 
     monkeypatch.setattr(judging, "_judge_in", noted)
-    begin = time.perf_counter()
+    begin = time.process_time()
     report = CHECKS[role](planted.library(role, "right", {"change": []}), lab=lab)
-    assert time.perf_counter() - begin < 30
+    assert time.process_time() - begin < 30
     left = {one.name for one in report.verdicts if one.outcome != "passed"}
     # A function in Python cannot leave an exception set for who calls it by a table.
     assert left == ({"exchange-errors"} if role == "producer" else set())

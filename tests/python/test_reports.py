@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import html
 import json
 import re
@@ -12,9 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from cai_bridge._cli import matrix_page, page
+from cai_bridge._cli import page
 from cai_bridge._cli.libraries import Found
-from cai_bridge._cli.table import Table
 from cai_bridge.conformance import (
     ProducerAdapter,
     Report,
@@ -26,12 +24,9 @@ from cai_bridge.conformance import (
     producer_named,
     requirements,
 )
-from cai_bridge.conformance.isolated import check_isolated
-from cai_bridge.conformance.matrix import Aspect, Cell, Matrix
 from cai_bridge.conformance.missing import place_of
 from cai_bridge.conformance.report import ConformanceError
-from cai_bridge.conformance.requirement import Door, chosen
-from cai_bridge.conformance.tracebacks import traceback_of
+from cai_bridge.conformance.requirement import Door
 from cai_bridge.testing import SimulatedCuda
 
 MUST = [one for one in requirements("producer") if one.level == "must"]
@@ -58,41 +53,29 @@ def rows(report):
     return [tuple(line.split(maxsplit=2)) for line in lines]
 
 
-# --- as text --------------------------------------------------------------------------------------
-
-
 def test_a_report_has_a_row_for_each_verdict_and_tells_demands_from_advice():
-    assert rows(each()) == [
+    report = each()
+    assert rows(report) == [
         ("passed", MUST[0].name, "seen so"),
         ("failed", MUST[1].name, "not met"),
         ("advice", ADVISED.name, "not followed"),
         ("skipped", MUST[2].name, "does not apply"),
     ]
+    assert (
+        report_of(*report.verdicts[:2]).summary()
+        == "a_library as a producer on the device: 1 passed, 1 failed, 0 skipped"
+    )
+    with pytest.raises(ConformanceError) as raised:
+        report.raise_for_failures()
+    assert str(raised.value) == str(report)
+    with pytest.raises(KeyError, match="no-such-requirement"):
+        report["no-such-requirement"]
 
 
 def test_a_row_holds_evidence_of_a_line_whole_and_cuts_what_is_longer():
     whole, longer = "w" * 100, "v" * 101
     report = report_of(Verdict(MUST[0], "passed", whole), Verdict(MUST[1], "passed", longer))
     assert [evidence for _, _, evidence in rows(report)] == [whole, "v" * 99 + "…"]
-
-
-def test_as_many_passed_as_failed_is_not_nothing():
-    summary = report_of(Verdict(MUST[0], "passed", ""), Verdict(MUST[1], "failed", "")).summary()
-    assert summary == "a_library as a producer on the device: 1 passed, 1 failed, 0 skipped"
-
-
-def test_a_report_that_is_raised_is_the_message():
-    with pytest.raises(ConformanceError) as raised:
-        each().raise_for_failures()
-    assert str(raised.value) == str(each())
-
-
-def test_a_verdict_that_is_not_there_is_named():
-    with pytest.raises(KeyError, match="no-such-requirement"):
-        each()["no-such-requirement"]
-
-
-# --- on a page ------------------------------------------------------------------------------------
 
 
 def test_the_page_tells_demands_from_advice():
@@ -110,48 +93,12 @@ def test_the_page_names_the_version_of_the_library_that_was_judged(monkeypatch):
     assert "cupy" not in text
 
 
-def a_table(**outcomes):
-    """A table of one pair and one route, by the outcome of each aspect."""
-    aspects = {name: Aspect(outcome, f"{name} told") for name, outcome in outcomes.items()}
-    cell = Cell("maker", "taker", "x by CAI", "cai", False, aspects)
-    return Table(Matrix("here", "2026", "0", {}, 1, ("maker",), ("taker",), (cell,)))
-
-
-def test_what_was_seen_of_a_pair_comes_gravest_first():
-    (pair,) = matrix_page._shown(a_table(values="right", handover="waits", dtypes="wrong"))["pairs"]
-    assert (pair["producer"], pair["consumer"]) == ("maker", "taker")
-    assert [(one["kind"].word, one["aspect"], one["detail"]) for one in pair["seen"]] == [
-        ("wrong", "dtypes", "dtypes told"),
-        ("blocks", "handover", "handover told"),
-        ("right", "values", "values told"),
-    ]
-    assert {one["route"] for one in pair["seen"]} == {"x by CAI"}
-
-
-def test_each_outcome_is_counted_in_one_row():
-    words = [one["kind"].word for one in matrix_page._shown(a_table(values="right"))["tally"]]
-    assert words == ["right", "refused", "blocks", "ignored", "wrong", "crashed", "none"]
-
-
-# --- requirements and adapters --------------------------------------------------------------------
-
-
 def test_a_requirement_has_a_name_of_its_own():
     door, _, name = MUST[0].name.partition("-")
     again = Door("producer", door)(name)
     with pytest.raises(ValueError, match=f"got {MUST[0].name!r}, which is one already"):
         again(lambda producer, lab: None)
     assert MUST[0] in requirements("producer")
-
-
-def test_a_check_stays_a_function(monkeypatch):
-    monkeypatch.setattr("cai_bridge.conformance.requirement._REQUIREMENTS", {})
-
-    def check(producer, lab):
-        return None
-
-    register = Door("producer", "cai")("shape")
-    assert register(check) is check
 
 
 @pytest.mark.parametrize(
@@ -208,68 +155,3 @@ def test_a_place_elsewhere_is_told_by_its_whole_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = Path(json.decoder.__file__)
     assert place_of(json.JSONDecoder).startswith(f"JSONDecoder, {path}:")
-
-
-def test_an_error_of_the_kit_alone_is_told_with_its_last_line():
-    with pytest.raises(ValueError, match="no-such-requirement") as raised:
-        chosen("producer", "no-such-requirement")
-    error = raised.value
-    told = traceback_of(error.with_traceback(error.__traceback__.tb_next))
-    assert "in chosen" in told
-
-
-# --- in child processes ---------------------------------------------------------------------------
-
-LIBRARY = """
-import atexit, time
-import cli_subjects
-
-class Raising(cli_subjects.Producer):
-    def __init__(self):
-        raise RuntimeError("out of luck")
-
-class Interrupted(cli_subjects.Producer):
-    def __init__(self):
-        raise KeyboardInterrupt
-
-class Leaving(cli_subjects.Producer):
-    def make(self, shape, dtype):
-        atexit.register(self.leave)
-        return super().make(shape, dtype)
-
-    def leave(self):
-        time.sleep(0.3)
-        with open("left", "w") as file:
-            file.write("at its leisure")
-"""
-
-
-@pytest.fixture
-def apart(tmp_path, monkeypatch):
-    """Judges a subject of the library by one requirement, in a child process."""
-    (tmp_path / "in_a_child.py").write_text(LIBRARY)
-    monkeypatch.syspath_prepend(Path(__file__).parent)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return functools.partial(check_isolated, "producer", only="cai-shape")
-
-
-def test_a_subject_that_raises_in_the_child_is_refused_with_what_it_raised(apart):
-    said = "got 'in_a_child:Raising', which raised RuntimeError: out of luck"
-    with pytest.raises(ValueError, match=said):
-        apart("in_a_child:Raising")
-
-
-def test_a_child_that_is_interrupted_is_no_refusal(apart):
-    with pytest.raises(RuntimeError, match="did not begin: SIGINT"):
-        apart("in_a_child:Interrupted")
-
-
-def test_a_child_judges_where_it_can_if_no_place_is_named(apart):
-    assert [one.name for one in apart("simulated").verdicts] == ["cai-shape"]
-
-
-def test_a_child_that_is_done_may_leave_in_its_own_time(apart, tmp_path):
-    report = apart("in_a_child:Leaving", where="simulated")
-    assert report["cai-shape"].outcome == "passed"
-    assert (tmp_path / "left").read_text() == "at its leisure"
