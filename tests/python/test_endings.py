@@ -1,38 +1,33 @@
-"""That a process ends quietly whatever is still alive."""
+"""That a process ends quietly whatever is alive, and whichever threads are in the bridge."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from textwrap import dedent
 
 import pytest
-from children import DEVICE, assert_quiet
+from children import DEVICE, PRELUDE, assert_quiet
 
+# C calls a deleter as the process ends.
+BY_C = """
+    import ctypes
+    c, thread = ctypes.CDLL(None), ctypes.c_ulong()
+    def at_the_end(taken):
+        address = ctypes.c_void_p(ctypes.addressof(taken.struct))
+        c.__cxa_atexit(ctypes.c_void_p(taken.struct.deleter), address, None)
+"""
 ENDINGS = {
-    "live views": "views = to_cai(x), from_cai(x), to_cai(from_cai(x))",
-    "live capsules": """
-        one, two = from_cai(x).__dlpack__(), from_cai(x).__dlpack__(max_version=(1, 3))
-        three = to_cai(one)
-    """,
-    "tensors that nobody deletes": """
+    "live views, capsules and tensors": """
+        views = to_cai(x), from_cai(x), to_cai(from_cai(x))
+        capsules_ = [from_cai(x).__dlpack__(max_version=form) for form in (None, (1, 3))]
+        three = to_cai(from_cai(x).__dlpack__())
         taken = [capsules.take(from_cai(x).__dlpack__()), tables.managed(from_cai(x))]
-    """,
-    "a foreign consumer": """
-        import tvm_ffi
-        tensor = tvm_ffi.from_dlpack(from_cai(to_cai(x)))
-    """,
-    "a foreign producer": """
-        import tvm_ffi
-        view = to_cai(tvm_ffi.from_dlpack(from_cai(x)))
-    """,
-    "views in a cycle": "view = from_cai(x); x.view = view; del view, x",
-    "views in modules": "sys.view = from_cai(x); threading.view = to_cai(x)",
-    "a deleter at exit": """
-        import atexit
-        taken = capsules.take(from_cai(x).__dlpack__())
-        atexit.register(taken.delete)
+        sys.view = from_cai(x); threading.view = to_cai(x)
     """,
     "a deleter after the interpreter is gone": """
-        import ctypes
-        register = ctypes.CDLL(None).__cxa_atexit
-        for taken in (capsules.take(from_cai(x).__dlpack__()), tables.managed(from_cai(x))):
-            address = ctypes.c_void_p(ctypes.addressof(taken.struct))
-            register(ctypes.c_void_p(taken.struct.deleter), address, None)
+        at_the_end(capsules.take(from_cai(x).__dlpack__()))
+        at_the_end(tables.managed(from_cai(x)))
     """,
     "a deleter in the end of an object": """
         class Late:
@@ -40,21 +35,6 @@ ENDINGS = {
             def __del__(self):
                 self.taken.delete()
         sys.late = Late()
-    """,
-    "a view that another thread holds": """
-        def hold(view, started):
-            started.set()
-            threading.Event().wait()
-        started = threading.Event()
-        threading.Thread(target=hold, args=(from_cai(x), started), daemon=True).start()
-        started.wait()
-    """,
-    "threads that are converting": """
-        def convert():
-            while True:
-                to_cai(from_cai(to_cai(x)).__dlpack__(stream=2))
-        for _ in range(3):
-            threading.Thread(target=convert, daemon=True).start()
     """,
     "a view in a thread's own storage": """
         local = threading.local()
@@ -71,17 +51,16 @@ ENDINGS = {
         logging.basicConfig(level=logging.DEBUG, stream=open("/dev/null", "w"))
         view = from_cai(x); view.__dlpack__(); sys.view = view
     """,
-    "a view that is made at exit": """
+    "views that are made, released and deleted at exit": """
         import atexit
+        atexit.register(capsules.take(from_cai(x).__dlpack__()).delete)
         atexit.register(lambda: setattr(sys, "late", to_cai(from_cai(x).__dlpack__(stream=2))))
-    """,
-    "views that are released at exit": """
-        import atexit
         for view in (to_cai(x), from_cai(x)):
             atexit.register(view.release)
             atexit.register(lambda view=view: view.__exit__(None, None, None))
     """,
-    "unconsumed capsules in cycles": """
+    "views and unconsumed capsules in cycles": """
+        view = from_cai(x); x.view = view; del view
         for form in (None, (1, 3)):
             cycle = [from_cai(x).__dlpack__(max_version=form)]
             cycle.append(cycle)
@@ -90,7 +69,7 @@ ENDINGS = {
         cycle.append(cycle)
         del cycle
     """,
-    "a foreign tensor in a module, in a cycle and in a thread": """
+    "foreign tensors in a module, in a cycle and in a thread": """
         import tvm_ffi
         sys.tensor = tvm_ffi.from_dlpack(from_cai(x))
         cycle = [tvm_ffi.from_dlpack(from_cai(to_cai(sys.tensor)))]
@@ -112,17 +91,13 @@ ENDINGS = {
         threading.Thread(target=convert).start()
     """,
     "native threads that delete meanwhile": """
-        import ctypes
-        c, thread = ctypes.CDLL(None), ctypes.c_ulong()
         taken = [capsules.take(from_cai(x).__dlpack__()) for _ in range(300)]
         for one in taken:
-            address = ctypes.byref(one.struct)
-            arguments = (ctypes.c_void_p(one.struct.deleter), address)
+            arguments = (ctypes.c_void_p(one.struct.deleter), ctypes.byref(one.struct))
             assert c.pthread_create(ctypes.byref(thread), None, *arguments) == 0
             c.pthread_detach(thread)
     """,
     "a trace that is never closed, and a deleter after the interpreter is gone": """
-        import ctypes
         from cai_bridge import trace
         def forever():
             with trace(os.devnull):
@@ -131,9 +106,7 @@ ENDINGS = {
         started = threading.Event()
         threading.Thread(target=forever, daemon=True).start()
         started.wait()
-        taken = capsules.take(from_cai(x).__dlpack__())
-        address = ctypes.c_void_p(ctypes.addressof(taken.struct))
-        ctypes.CDLL(None).__cxa_atexit(ctypes.c_void_p(taken.struct.deleter), address, None)
+        at_the_end(capsules.take(from_cai(x).__dlpack__()))
         sys.view = to_cai(x)
     """,
     "a trace that nobody closes but the interpreter": """
@@ -151,4 +124,177 @@ ENDINGS = {
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_process_ends_quietly_with(ending):
-    assert_quiet(DEVICE, ENDINGS[ending])
+    assert_quiet(DEVICE, BY_C, ENDINGS[ending])
+
+
+ON_THREADS = """
+    import logging, time
+
+    class Slow:
+        # A producer in Python, inside of which other threads get their turn.
+        @property
+        def __cuda_array_interface__(self):
+            time.sleep(0)
+            return x.__cuda_array_interface__
+
+    def on_threads(*works):
+        def forever(work):
+            while True:
+                work()
+        for work in works:
+            threading.Thread(target=forever, args=(work,), daemon=True).start()
+"""
+PROGRAMS = {
+    "convert": """
+        on_threads(*[lambda: to_cai(from_cai(to_cai(x)).__dlpack__(stream=2))] * 3)
+    """,
+    "read dicts and properties": """
+        view = to_cai(x)
+        def read():
+            view.__cuda_array_interface__, view.shape, view.typestr, view.owner, repr(view)
+        on_threads(read, read, read)
+    """,
+    "release, and leave with blocks": """
+        def release():
+            to_cai(Slow()).release()
+            with from_cai(Slow()) as view:
+                view.__dlpack__()
+        on_threads(release, release, release)
+    """,
+    "delete": """
+        def delete():
+            taken = [capsules.take(from_cai(Slow()).__dlpack__()), tables.managed(from_cai(x))]
+            for one in taken:
+                one.delete()
+        on_threads(delete, delete, delete)
+    """,
+    "convert in a finalizer": """
+        class Late:
+            def __del__(self):
+                view = from_cai(Slow())
+                to_cai(view.__dlpack__())
+                view.release()
+        on_threads(*[Late] * 3)
+    """,
+    "make arrays of a library": """
+        from cai_bridge import Library, convert
+        class Array:
+            pass
+        class Mine(Library):
+            name, types = "mine", (Array,)
+            def current_stream(self, device):
+                time.sleep(0)
+                return 1
+            def make(self, view, stream):
+                time.sleep(0)
+                return view
+        mine = Mine()
+        tree = [x, {"y": x}]
+        on_threads(*[lambda x=x: convert(x, mine) for x in (x, tree, Slow())])
+    """,
+    "convert in a log handler": """
+        class Converting(logging.Handler):
+            def emit(self, record):
+                from_cai(Slow()).__dlpack__()
+        logging.getLogger("cai_bridge").addHandler(Converting())
+        logging.getLogger("cai_bridge").setLevel(logging.DEBUG)
+        on_threads(*[lambda: to_cai(Slow(), stream=2)] * 3)
+    """,
+    "convert while other exit handlers run": """
+        on_threads(*[lambda: to_cai(from_cai(Slow()).__dlpack__(stream=2))] * 3)
+    """,
+    "hold a lock that an exit handler needs": """
+        # `logging` takes its handlers' locks at exit.
+        class Locked(logging.Handler):
+            def emit(self, record):
+                from_cai(Slow())
+        handler = Locked()
+        record = logging.LogRecord("other", 10, "", 0, "", (), None)
+        on_threads(*[lambda: handler.handle(record)] * 3)
+    """,
+}
+# It is there before the bridge's own exit handler, so it runs after it.
+EARLIER = "\nimport atexit, time\natexit.register(time.sleep, 0.05)\n"
+
+
+@pytest.mark.some(3)
+@pytest.mark.parametrize("turn", range(2))
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_process_ends_cleanly_while_daemon_threads(program, turn):
+    earlier = EARLIER if "exit handlers run" in program else ""
+    assert_quiet(
+        *(DEVICE, ON_THREADS, PROGRAMS[program], "\ntime.sleep(0.02)\n"),
+        prelude=earlier + dedent(PRELUDE),
+    )
+
+
+# What `_core._end` begins, a thread of the program's finds out.
+AFTER = """
+    from cai_bridge import _core
+    device = _core._IpcDevice(0)
+    name = device.event().name
+    made = {
+        "a device": lambda: _core._IpcDevice(0),
+        "a stream": device.stream,
+        "an event": device.event,
+        "an opened event": lambda: device.open_event(name),
+    }
+    refused = []
+    def each():
+        for what, call in made.items():
+            try:
+                call()
+            except SystemExit:
+                refused.append(what)
+    _core._end()
+    thread = threading.Thread(target=each, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert refused == list(made), refused
+"""
+
+
+def test_the_calls_of_share_are_refused_once_the_interpreter_ends():
+    assert_quiet(DEVICE, AFTER)
+
+
+# Functions that cannot give up the lock, and that a thread may call while another one ends the
+# interpreter.
+WITHOUT = {
+    "libraries/mod.rs new",
+    "observe/trace.rs take",
+    "observe/trace.rs _start_trace",
+    "producers/host.rs __array_interface__",
+    "views/class.rs __len__",
+}
+
+
+def _block(text: str, start: int) -> str:
+    """From `start` to the brace that closes the first one."""
+    depth, at = 1, text.index("{", start) + 1
+    while depth:
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        at += 1
+    return text[start:at]
+
+
+def test_every_call_from_python_that_may_fail_is_counted_as_inside():
+    folder = Path(__file__).parents[2] / "src" / "py"
+    function = r"^ *(?:pub(?:\([^)]*\))? )?fn (\w+)"
+    found, bad = 0, set()
+    for path in folder.rglob("*.rs"):
+        name = str(path.relative_to(folder))
+        if name.startswith("simulated/"):
+            continue
+        text = path.read_text()
+        for begun in re.finditer(r"#\[(pymethods\]|pyfunction)", text):
+            part = _block(text, begun.start())
+            for one in re.finditer(function, part, re.MULTILINE):
+                body = _block(part, one.start())
+                head = body[: body.index("{")]
+                if "-> PyResult<" in head or "-> Answer<" in head:
+                    found += 1
+                    if not re.search(r"\b(entry|act|inside)\(", body):
+                        bad.add(f"{name} {one[1]}")
+    assert found > 50
+    assert bad == WITHOUT

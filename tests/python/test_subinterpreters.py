@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from children import assert_quiet
+from children import PRELUDE, assert_quiet
 
 KINDS = ["legacy"] if sys.version_info < (3, 12) else ["legacy", "isolated"]
 # CPython's own modules for its tests; each version has another.
@@ -32,35 +32,21 @@ CREATE = """
     def refused():
         failed = interpreters.run_string(interpreter, TEXT.format(path=sys.path))
         assert failed is None, failed
+    refused()
+"""
+GOES_ON = """
+    from cai_bridge import from_cai, to_cai
+    from cai_bridge.testing import simulated_cuda
+    with simulated_cuda() as cuda:
+        x = cuda.array([1.0])
+        refused()
+        interpreters.destroy(interpreter)
+        assert cuda.read(from_cai(to_cai(x))) == [1.0]
 """
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_import_in_a_subinterpreter_is_refused_and_the_main_one_goes_on(kind):
-    assert_quiet(
-        CREATE.format(kind=kind),
-        """
-        refused()
-        with simulated_cuda() as cuda:
-            x = cuda.array([1.0])
-            refused()
-            interpreters.destroy(interpreter)
-            assert cuda.read(from_cai(to_cai(x))) == [1.0]
-        """,
-    )
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_subinterpreter_that_asks_first_leaves_nothing_behind(kind):
-    assert_quiet(
-        CREATE.format(kind=kind),
-        """
-        refused()
-        interpreters.destroy(interpreter)
-        from cai_bridge import to_cai
-        from cai_bridge.testing import simulated_cuda
-        with simulated_cuda() as cuda:
-            assert cuda.read(to_cai(cuda.array([1.0]))) == [1.0]
-        """,
-        prelude="\nimport sys\n",
-    )
+@pytest.mark.parametrize("asks", ["first", "second"])
+def test_an_import_in_a_subinterpreter_is_refused_and_the_main_one_goes_on(asks, kind):
+    prelude = "\nimport sys\n" if asks == "first" else PRELUDE
+    assert_quiet(CREATE.format(kind=kind), GOES_ON, prelude=prelude)
