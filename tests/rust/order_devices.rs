@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use cai_bridge::device::{Context, MemoryKind, Place};
-use cai_bridge::driver::simulated::{Call, CaptureMode, Outcome, Simulated, Span};
+use cai_bridge::driver::simulated::{Call, CaptureMode, Simulated, Span};
 use cai_bridge::driver::{Driver, Handle};
 use cai_bridge::error::Kind;
 use cai_bridge::order::{Purpose, check_device, connect};
 use cai_bridge::stream::{Alive, Stream, Thread};
 
-use crate::alive::at;
+use crate::alive::{at, calls};
 
 /// A stream by its name, on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,40 +108,6 @@ fn streams_of_two_contexts_are_ordered_whatever_streams_they_are_and_each_in_its
     }
 }
 
-/// The contexts that were current at each record and wait, by the calls that push and pop them.
-fn contexts_of_calls(cuda: &Simulated, first: Context) -> Vec<(Call, Context)> {
-    let (mut stack, mut seen) = (vec![first], Vec::new());
-    for made in cuda.calls() {
-        assert_eq!(made.outcome, Outcome::Done);
-        match made.call {
-            Call::CtxPushCurrent => stack.push(made.arguments.context.unwrap()),
-            Call::CtxPopCurrent => drop(stack.pop().unwrap()),
-            Call::EventRecord | Call::StreamWaitEvent => {
-                seen.push((made.call, *stack.last().unwrap()));
-            }
-            _ => {}
-        }
-    }
-    assert_eq!(stack, [first]);
-    seen
-}
-
-#[test]
-fn a_default_stream_waits_in_its_own_context_and_is_recorded_in_its_own() {
-    for (one, other) in [(0, 2), (2, 0), (0, 1), (1, 0)] {
-        for name in [Name::Legacy, Name::PerThread] {
-            let m = Machine::new();
-            let caller = m.cuda.current_context().unwrap().unwrap();
-            let (from, to) = (m.alive(name, one), m.alive(name, other));
-            m.cuda.clear_calls();
-            m.connect(DOORS[0], from, to);
-            let wanted =
-                [(Call::EventRecord, m.places[one].1), (Call::StreamWaitEvent, m.places[other].1)];
-            assert_eq!(contexts_of_calls(&m.cuda, caller), wanted);
-        }
-    }
-}
-
 #[test]
 fn a_default_stream_of_one_device_is_not_that_of_another() {
     let m = Machine::new();
@@ -150,8 +116,7 @@ fn a_default_stream_of_one_device_is_not_that_of_another() {
     m.connect(DOORS[0], here, here);
     assert!(m.cuda.calls().is_empty());
     m.connect(DOORS[0], here, there);
-    let waits = m.cuda.calls().iter().filter(|made| made.call == Call::StreamWaitEvent).count();
-    assert_eq!(waits, 1);
+    assert_eq!(calls(&m.cuda, Call::StreamWaitEvent), 1);
 }
 
 #[test]
@@ -169,21 +134,6 @@ fn a_stream_is_recorded_in_its_own_context_wherever_it_was_expected() {
     let first = m.cuda.primary_context(0).unwrap();
     m.cuda.take_event(first).unwrap();
     assert!(m.cuda.calls().is_empty());
-}
-
-#[test]
-fn a_blocking_stream_of_any_context_is_ordered_with_the_legacy_default_stream_by_an_event() {
-    for (from, to) in [(0, 0), (1, 1), (0, 1), (1, 0), (2, 0)] {
-        let m = Machine::new();
-        let (from, to) = (m.alive(Name::Blocking, from), m.alive(Name::Legacy, to));
-        m.work(from, true);
-        m.cuda.clear_calls();
-        m.connect(DOORS[1], from, to);
-        let made = m.cuda.calls().iter().filter(|made| made.call == Call::StreamWaitEvent).count();
-        assert_eq!(made, 1);
-        m.work(to, false);
-        assert!(m.cuda.reports().is_empty());
-    }
 }
 
 #[test]
@@ -212,15 +162,22 @@ fn a_capture_beside_a_default_stream_is_looked_for_in_its_own_context() {
 #[test]
 fn a_streams_device_is_compared_with_the_one_that_it_is_expected_on() {
     let m = Machine::new();
+    check_device(&*m.cuda, m.alive(Name::Legacy, 0)).unwrap();
     for (expected, is, refused) in
         [(0, 0, false), (0, 1, false), (1, 0, false), (0, 2, true), (1, 2, true), (2, 0, true)]
     {
         let stream = stream(&m.cuda, Name::NonBlocking, m.places[is].1);
+        m.cuda.clear_calls();
         let checked = check_device(&*m.cuda, at(m.places[expected].0, stream));
         assert_eq!(checked.is_err(), refused, "{expected} {is}");
         if let Err(error) = checked {
             assert_eq!(error.kind(), Kind::StreamDevice);
+            let [is, expected] = [is, expected].map(|place| m.places[place].0.ordinal);
+            let said = format!("of device {is} for an array on device {expected}");
+            assert!(error.got().ends_with(&said), "{error}");
         }
+        // The arrays' own context needs no look into another.
+        assert_eq!(calls(&m.cuda, Call::CtxGetDevice) == 0, is == expected, "{expected} {is}");
     }
     assert_eq!(m.cuda.device(), Some(2));
 }

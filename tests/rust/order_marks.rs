@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use cai_bridge::capture::Direction;
-use cai_bridge::device::{MemoryKind, Place};
+use cai_bridge::device::MemoryKind;
 use cai_bridge::driver::simulated::{Call, CaptureMode, ReportKind, Simulated, codes};
 use cai_bridge::driver::{Driver, Handle};
 use cai_bridge::error::Kind;
 use cai_bridge::order::{Need, forget, is_reached, mark, order, wait_for, wait_on_host};
 use cai_bridge::stream::{Alive, Stream, Thread};
 
-use crate::alive::{HERE, alive};
+use crate::alive::{HERE, THERE, alive, calls, new};
 
 fn machine() -> (Arc<Simulated>, [Alive<'static>; 3]) {
     let cuda = Simulated::new(2);
-    let streams = [(); 3].map(|()| alive(Stream::Handle(cuda.create_stream(0, false).unwrap())));
+    let streams = [(); 3].map(|()| alive(new(&cuda, false)));
     cuda.primary_context(0).unwrap();
     cuda.clear_calls();
     (cuda, streams)
@@ -24,21 +24,8 @@ fn ordered(cuda: &Simulated, direction: Direction, from: Alive<'_>, to: Alive<'_
     assert_eq!(order(cuda, Need { direction, from, to }).unwrap(), None);
 }
 
-fn count(cuda: &Simulated, call: Call) -> usize {
-    cuda.calls().iter().filter(|made| made.call == call).count()
-}
-
 fn work(cuda: &Simulated, stream: Alive<'_>) {
     cuda.launch(stream.stream(), "work", &[], &[], |_| ()).unwrap();
-}
-
-#[test]
-fn an_order_gives_its_event_back_at_once() {
-    let (cuda, [from, to, _]) = machine();
-    for _ in 0..3 {
-        ordered(&cuda, Direction::GiveBack, from, to);
-    }
-    assert_eq!(count(&cuda, Call::EventCreate), 1);
 }
 
 #[test]
@@ -48,58 +35,42 @@ fn a_marks_event_is_kept_until_it_is_reached_and_then_used_again() {
     let point = mark(&*cuda, from).unwrap();
     // Another order cannot move the mark to its own stream, where nothing is pending.
     let next = mark(&*cuda, other).unwrap();
-    assert_eq!(count(&cuda, Call::EventCreate), 2);
+    assert_eq!(calls(&cuda, Call::EventCreate), 2);
     assert!(is_reached(&*cuda, &next).unwrap() && !is_reached(&*cuda, &point).unwrap());
     cuda.synchronize_stream(from.stream()).unwrap();
     assert!(is_reached(&*cuda, &point).unwrap());
     for _ in 0..2 {
         ordered(&cuda, Direction::GiveBack, from, to);
     }
-    assert_eq!(count(&cuda, Call::EventCreate), 2);
+    assert_eq!(calls(&cuda, Call::EventCreate), 2);
     let _kept = [(); 3].map(|()| mark(&*cuda, from).unwrap());
-    assert_eq!(count(&cuda, Call::EventCreate), 3);
+    assert_eq!(calls(&cuda, Call::EventCreate), 3);
 }
 
 #[test]
-fn work_outside_a_capture_is_marked_while_another_stream_is_captured() {
-    let (cuda, [from, to, _]) = machine();
-    work(&cuda, from);
-    cuda.begin_capture(to.stream(), CaptureMode::Relaxed).unwrap();
-    ordered(&cuda, Direction::GiveBack, from, to);
-    let point = mark(&*cuda, from).unwrap();
-    cuda.end_capture(to.stream()).unwrap();
-    assert!(!is_reached(&*cuda, &point).unwrap());
-    cuda.run_all().unwrap();
-    assert!(is_reached(&*cuda, &point).unwrap());
-}
-
-#[test]
-fn marks_that_are_forgotten_give_their_events_back() {
+fn marks_that_fail_or_are_forgotten_give_their_events_back_and_a_failed_question_does_not() {
     let (cuda, [from, ..]) = machine();
-    let marks = [(); 3].map(|()| mark(&*cuda, from).unwrap());
-    assert_eq!(count(&cuda, Call::EventCreate), 3);
-    forget(&Handle::Simulated(Arc::clone(&cuda)), marks.into());
-    let _marks = [(); 3].map(|()| mark(&*cuda, from).unwrap());
-    assert_eq!(count(&cuda, Call::EventCreate), 3);
-}
-
-#[test]
-fn a_question_that_fails_leaves_the_mark_as_it_was() {
-    let (cuda, [from, ..]) = machine();
+    cuda.fail("cuEventRecord", 1, codes::OUT_OF_MEMORY).unwrap();
+    mark(&*cuda, from).unwrap_err();
+    for _ in 0..2 {
+        let marks = [(); 3].map(|()| mark(&*cuda, from).unwrap());
+        assert_eq!(calls(&cuda, Call::EventCreate), 3);
+        forget(&Handle::Simulated(Arc::clone(&cuda)), marks.into());
+    }
+    let _others = [(); 2].map(|()| mark(&*cuda, from).unwrap());
     let point = mark(&*cuda, from).unwrap();
     cuda.fail("cuEventQuery", 1, codes::OUT_OF_MEMORY).unwrap();
     is_reached(&*cuda, &point).unwrap_err();
     mark(&*cuda, from).unwrap();
-    assert_eq!(count(&cuda, Call::EventCreate), 2, "its event is nobody else's");
+    assert_eq!(calls(&cuda, Call::EventCreate), 4, "its event is nobody else's");
     assert!(is_reached(&*cuda, &point).unwrap());
 }
 
 #[test]
 fn a_mark_is_of_the_stream_in_its_own_context() {
     let cuda = Simulated::new(2);
-    let there = Place::gpu(1);
     cuda.on_device(1, || cuda.launch(Stream::Legacy, "work", &[], &[], |_| ())).unwrap();
-    let [here, there] = [HERE, there].map(|place| mark(&*cuda, Alive::legacy(place)).unwrap());
+    let [here, there] = [HERE, THERE].map(|place| mark(&*cuda, Alive::legacy(place)).unwrap());
     assert!(is_reached(&*cuda, &here).unwrap() && !is_reached(&*cuda, &there).unwrap());
     cuda.run_all().unwrap();
     assert!(is_reached(&*cuda, &there).unwrap());
@@ -108,7 +79,7 @@ fn a_mark_is_of_the_stream_in_its_own_context() {
 #[test]
 fn a_mark_on_a_stream_that_is_captured_or_beside_one_is_refused_and_the_capture_goes_on() {
     let (cuda, [captured, ..]) = machine();
-    let blocking = alive(Stream::Handle(cuda.create_stream(0, true).unwrap()));
+    let blocking = alive(new(&cuda, true));
     for (capture, asked) in [(captured, captured), (blocking, Alive::legacy(HERE))] {
         cuda.begin_capture(capture.stream(), CaptureMode::Global).unwrap();
         let refused = mark(&*cuda, asked).unwrap_err();
@@ -118,41 +89,39 @@ fn a_mark_on_a_stream_that_is_captured_or_beside_one_is_refused_and_the_capture_
 }
 
 #[test]
-fn a_mark_is_asked_for_during_a_capture_without_harm() {
+fn a_mark_is_made_and_asked_for_beside_a_capture_without_harm() {
     let (cuda, [captured, stream, _]) = machine();
-    let point = mark(&*cuda, stream).unwrap();
+    work(&cuda, stream);
     cuda.begin_capture(captured.stream(), CaptureMode::Global).unwrap();
+    ordered(&cuda, Direction::GiveBack, stream, captured);
+    let point = mark(&*cuda, stream).unwrap();
+    assert!(!is_reached(&*cuda, &point).unwrap());
+    cuda.run_all().unwrap();
     assert!(is_reached(&*cuda, &point).unwrap());
     cuda.end_capture(captured.stream()).unwrap();
 }
 
 #[test]
-fn the_event_that_a_graph_waits_for_is_never_used_again() {
-    let (cuda, [from, to, other]) = machine();
-    cuda.begin_capture(to.stream(), CaptureMode::Relaxed).unwrap();
-    ordered(&cuda, Direction::GiveBack, from, to);
-    cuda.end_capture(to.stream()).unwrap();
-    ordered(&cuda, Direction::GiveBack, from, other);
-    assert_eq!(count(&cuda, Call::EventCreate), 2);
-}
-
-#[test]
-fn the_event_of_a_graphs_wait_that_failed_is_used_again() {
-    let (cuda, [from, to, other]) = machine();
-    cuda.begin_capture(to.stream(), CaptureMode::Relaxed).unwrap();
-    cuda.fail("cuStreamWaitEvent", 1, codes::OUT_OF_MEMORY).unwrap();
-    let need = Need { direction: Direction::GiveBack, from, to };
-    assert_eq!(order(&*cuda, need).unwrap_err().field(), "cuStreamWaitEvent");
-    cuda.end_capture(to.stream()).unwrap();
-    ordered(&cuda, Direction::GiveBack, from, other);
-    assert_eq!(count(&cuda, Call::EventCreate), 1);
+fn the_event_that_a_graph_waits_for_is_never_used_again_unless_the_wait_failed() {
+    for (fails, events) in [(false, 2), (true, 1)] {
+        let (cuda, [from, to, other]) = machine();
+        cuda.begin_capture(to.stream(), CaptureMode::Relaxed).unwrap();
+        if fails {
+            cuda.fail("cuStreamWaitEvent", 1, codes::OUT_OF_MEMORY).unwrap();
+        }
+        let made = order(&*cuda, Need { direction: Direction::GiveBack, from, to });
+        assert_eq!(made.is_err(), fails);
+        cuda.end_capture(to.stream()).unwrap();
+        ordered(&cuda, Direction::GiveBack, from, other);
+        assert_eq!(calls(&cuda, Call::EventCreate), events);
+    }
 }
 
 #[test]
 fn a_mark_of_a_context_that_was_reset_fails_and_its_event_is_not_touched() {
     let (cuda, [from, ..]) = machine();
     let points = [mark(&*cuda, from).unwrap(), mark(&*cuda, Alive::legacy(HERE)).unwrap()];
-    let elsewhere = mark(&*cuda, Alive::legacy(Place::gpu(1))).unwrap();
+    let elsewhere = mark(&*cuda, Alive::legacy(THERE)).unwrap();
     cuda.reset_device(0).unwrap();
     cuda.clear_calls();
     for point in &points {
@@ -162,7 +131,7 @@ fn a_mark_of_a_context_that_was_reset_fails_and_its_event_is_not_touched() {
             assert!(codes::is_final(&error));
         }
     }
-    assert_eq!(count(&cuda, Call::EventQuery), 0);
+    assert_eq!(calls(&cuda, Call::EventQuery), 0);
     assert!(is_reached(&*cuda, &elsewhere).unwrap());
     assert_eq!(cuda.reports(), []);
 }
@@ -179,8 +148,7 @@ fn no_event_of_an_earlier_life_is_used_again() {
         if reset == 1 {
             forget(&driver, vec![mark(&*cuda, Alive::legacy(HERE)).unwrap()]);
         }
-        let [from, to] =
-            [(); 2].map(|()| alive(Stream::Handle(cuda.create_stream(0, false).unwrap())));
+        let [from, to] = [(); 2].map(|()| alive(new(&cuda, false)));
         let block = cuda.alloc(0, 8, MemoryKind::Device, "x").unwrap();
         let span = [cai_bridge::driver::simulated::Span { ptr: block, len: 8 }];
         cuda.launch(from.stream(), "write", &[], &span, |_| ()).unwrap();
@@ -224,7 +192,7 @@ fn the_host_waits_for_the_streams_that_it_is_given_and_uses_their_events_again()
         assert_eq!(cuda.pending(), 1, "the other's");
         cuda.synchronize_stream(other.stream()).unwrap();
     }
-    assert_eq!((count(&cuda, Call::EventCreate), count(&cuda, Call::EventSynchronize)), (2, 6));
+    assert_eq!((calls(&cuda, Call::EventCreate), calls(&cuda, Call::EventSynchronize)), (2, 6));
 }
 
 #[test]
@@ -237,7 +205,23 @@ fn a_wait_that_fails_says_so_and_the_event_of_the_other_is_used_again_as_well() 
         cuda.clear_faults();
     }
     wait_for(&*cuda, &[first, second]).unwrap();
-    assert_eq!(count(&cuda, Call::EventCreate), 2);
+    assert_eq!(calls(&cuda, Call::EventCreate), 2);
+}
+
+#[test]
+fn a_wait_of_the_host_for_all_is_made_beside_any_capture_and_ends_none() {
+    let (cuda, [known, foreign, _]) = machine();
+    let own = alive(Stream::PerThread(Thread::current()));
+    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
+        for captured in [known, own, alive(new(&cuda, true))] {
+            work(&cuda, foreign);
+            cuda.begin_capture(captured.stream(), mode).unwrap();
+            work(&cuda, captured);
+            wait_on_host(&*cuda, HERE).unwrap();
+            assert_eq!(cuda.pending(), 0);
+            cuda.end_capture(captured.stream()).unwrap();
+        }
+    }
 }
 
 #[test]
@@ -246,6 +230,6 @@ fn no_stream_is_touched_where_one_is_captured() {
     cuda.begin_capture(second.stream(), CaptureMode::Global).unwrap();
     let refused = wait_for(&*cuda, &[first, second]).unwrap_err();
     assert_eq!(refused.kind(), Kind::CaptureWait);
-    assert_eq!(count(&cuda, Call::EventRecord), 0);
+    assert_eq!(calls(&cuda, Call::EventRecord), 0);
     cuda.end_capture(second.stream()).unwrap();
 }

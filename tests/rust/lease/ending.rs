@@ -11,12 +11,12 @@ use cai_bridge::lease::{EndState, Ending, Failure, Holder, Settlement};
 use crate::events::{Events, count};
 
 /// An error after which another try may do.
-pub(super) fn transient() -> Error {
+fn transient() -> Error {
     driver_error(codes::OUT_OF_MEMORY)
 }
 
 /// One after which none will.
-pub(super) fn fatal() -> Error {
+fn fatal() -> Error {
     driver_error(codes::CONTEXT_IS_DESTROYED)
 }
 
@@ -190,64 +190,36 @@ fn each_state_leads_where_the_answers_say() {
 }
 
 #[test]
-fn an_end_is_tried_again_until_it_is_settled_and_then_asked_until_the_consumer_is_done() {
-    let settles = [Settle::Transient, Settle::Interrupted, Settle::Later, Settle::Until];
-    let asks = [Ask::NotYet, Ask::Transient, Ask::NotYet, Ask::Done];
-    let mut ending = Ending::new(Fake::new(&settles, &asks));
-    let mut states = Vec::new();
-    while !ending.is_over() {
-        let _ = ending.advance(());
-        states.push(ending.state());
-    }
-    let (retry, waiting) = (EndState::ToRetry, EndState::Waiting(()));
-    assert_eq!(states, [retry, retry, retry, waiting, waiting, waiting, EndState::GivenBack]);
-    let calls = ending.holder().calls.lock().unwrap().clone();
-    assert_eq!(calls, ["settle", "settle", "settle", "settle", "ask", "ask", "ask", "ask"]);
-}
-
-#[test]
 fn a_failure_is_told_once_an_end_and_again_when_the_memory_is_let_go() {
-    let endless = |settles: &[Settle], asks: &[Ask], times: usize| {
+    use Settle::{Done, Final, Interrupted, Later, Transient, Until};
+    let cases: [(&[Settle], &[Ask], (usize, usize)); 9] = [
+        (&[Transient], &[Ask::Done], KEPT),
+        (&[Transient, Transient, Until], &[Ask::Transient], KEPT),
+        (&[Transient, Interrupted, Transient], &[Ask::Done], KEPT),
+        (&[Interrupted, Later, Done], &[Ask::Done], NO),
+        (&[Final], &[Ask::Done], LET_GO),
+        (&[Transient, Transient, Final], &[Ask::Done], (1, 1)),
+        (&[Until], &[Ask::Transient], KEPT),
+        (&[Until], &[Ask::Transient, Ask::NotYet, Ask::Final], (1, 1)),
+        (&[Until], &[Ask::NotYet, Ask::Final], LET_GO),
+    ];
+    for (settles, asks, said) in cases {
         let mut ending = Ending::new(Fake::new(settles, asks));
-        let told = Events::by(|| {
-            for _ in 0..times {
-                let _ = ending.advance(());
-            }
-        });
-        warnings(&told.0)
-    };
-    use Settle::{Final, Interrupted, Later, Transient, Until};
-    assert_eq!(endless(&[Transient], &[Ask::Done], 5), (1, 0));
-    assert_eq!(endless(&[Until], &[Ask::Transient], 5), (1, 0));
-    assert_eq!(endless(&[Transient, Transient, Until], &[Ask::Transient], 9), (1, 0));
-    assert_eq!(endless(&[Transient, Interrupted, Transient], &[Ask::Done], 5), (1, 0));
-    assert_eq!(endless(&[Interrupted], &[Ask::Done], 5), (0, 0));
-    assert_eq!(endless(&[Later], &[Ask::Done], 5), (0, 0));
-    assert_eq!(endless(&[Final], &[Ask::Done], 5), (0, 1));
-    assert_eq!(endless(&[Transient, Transient, Final], &[Ask::Done], 5), (1, 1));
-    assert_eq!(endless(&[Until], &[Ask::Transient, Ask::NotYet, Ask::Final], 5), (1, 1));
-    assert_eq!(endless(&[Until], &[Ask::NotYet, Ask::Final], 5), (0, 1));
+        let told = Events::by(|| (0..9).for_each(|_| _ = ending.advance(()))).0;
+        assert_eq!(warnings(&told), said, "{settles:?}, {asks:?}");
+    }
 }
 
 #[test]
-fn a_warning_says_what_failed() {
+fn a_warning_says_what_failed_once_somebody_listens() {
     let mut ending = Ending::new(Fake::new(&[Settle::Transient], &[Ask::Done]));
-    let (told, _) = Events::by(|| ending.advance(()));
-    assert_eq!(count(&told, "door=\"release\""), 1, "{told:?}");
-    assert_eq!(count(&told, "order=\"failed\""), 1, "{told:?}");
-    assert_eq!(count(&told, &format!("error={}", transient())), 1, "{told:?}");
-}
-
-#[test]
-fn an_end_that_is_let_go_drops_what_it_holds_once() {
-    for begin in [|fake| Ending::settled(fake, Settlement::Done), Ending::new] {
-        let fake = Fake::new(&[Settle::Final], &[Ask::Done]);
-        let drops = Arc::clone(&fake.drops);
-        let mut ending = begin(fake);
-        let _ = Events::by(|| ending.advance(()));
-        assert!(ending.is_over());
-        drop(ending);
-        assert_eq!(drops.load(Ordering::SeqCst), 1);
+    ending.advance(()).unwrap();
+    let error = format!("error={}", transient());
+    for wanted in [1, 0] {
+        let (told, _) = Events::by(|| ending.advance(()).unwrap());
+        for field in ["door=\"release\"", "order=\"failed\"", &error] {
+            assert_eq!(count(&told, field), wanted, "{told:?}");
+        }
     }
 }
 
@@ -287,14 +259,4 @@ fn a_boxed_holder_answers_what_the_holder_does() {
     assert!(!Holder::is_done(&boxed, &mut 7).unwrap());
     assert!(Holder::is_done(&boxed, &mut 7).unwrap());
     assert_eq!(*calls.lock().unwrap(), ["settle", "ask", "ask"]);
-}
-
-#[test]
-fn a_failure_that_nobody_was_told_of_is_told_at_a_later_try() {
-    let mut ending = Ending::new(Fake::new(&[Settle::Transient], &[Ask::Done]));
-    ending.advance(()).unwrap();
-    for wanted in [1, 0] {
-        let (told, _) = Events::by(|| ending.advance(()).unwrap());
-        assert_eq!(count(&told, "order=\"failed\""), wanted, "{told:?}");
-    }
 }

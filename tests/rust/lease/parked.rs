@@ -51,31 +51,6 @@ fn of_each_lane_the_first_is_asked_and_the_next_once_it_is_over() {
 }
 
 #[test]
-fn a_hundred_thousand_in_a_lane_cost_one_question() {
-    let parked = filled((1..=100_000).map(|id| of(id, &[7])));
-    for _ in 0..3 {
-        assert_eq!(asked(&parked, Most::ALL, 0).0, [1]);
-    }
-    assert_eq!(asked(&parked, Most::ALL, u64::MAX).1.len(), 100_000);
-    assert!(parked.is_empty());
-}
-
-#[test]
-fn those_in_no_lane_are_asked_each() {
-    let parked = filled((1..=5).map(|id| of(id, &[])));
-    let mut seen = 0;
-    assert!(
-        parked
-            .ask(Most::ALL, |_| {
-                seen += 1;
-                false
-            })
-            .is_empty()
-    );
-    assert_eq!((seen, parked.len()), (5, 5));
-}
-
-#[test]
 fn one_that_waits_for_several_lanes_moves_from_one_to_the_next() {
     let parked = filled([of(1, &[2, 1]), of(5, &[2]), of(9, &[2, 1])]);
     // Of lane 1 both; the first is before 5 in lane 2, the other is behind it.

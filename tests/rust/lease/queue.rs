@@ -25,33 +25,6 @@ fn asked(queue: &Queue<u32>, most: usize, over: &[u32]) -> (Vec<u32>, Vec<u32>) 
 }
 
 #[test]
-fn those_that_were_not_asked_for_longest_come_first() {
-    let queue = filled(1..=4);
-    assert_eq!(asked(&queue, 2, &[]).0, [1, 2]);
-    assert_eq!(asked(&queue, 3, &[]).0, [3, 4, 1]);
-    queue.push(5);
-    assert_eq!(asked(&queue, 5, &[]).0, [2, 3, 4, 1, 5]);
-}
-
-#[test]
-fn those_that_are_over_come_back_in_order_and_are_not_asked_again() {
-    let queue = filled(1..=6);
-    assert_eq!(asked(&queue, 6, &[5, 2, 3]), (vec![1, 2, 3, 4, 5, 6], vec![2, 3, 5]));
-    assert_eq!((asked(&queue, 6, &[]), queue.len()), ((vec![1, 4, 6], vec![]), 3));
-}
-
-#[test]
-fn no_more_are_asked_than_the_caller_says_and_each_once() {
-    for most in 0..=7 {
-        let queue = filled(1..=5);
-        let wanted: Vec<u32> = (1..=5).take(most).collect();
-        assert_eq!(asked(&queue, most, &[]).0, wanted);
-        assert_eq!(queue.len(), 5);
-    }
-    assert_eq!(asked(&filled([]), usize::MAX, &[]), (vec![], vec![]));
-}
-
-#[test]
 fn what_is_pushed_meanwhile_waits_for_the_next_call_and_goes_before_those_that_were_asked() {
     let queue = filled(1..=3);
     let mut seen = Vec::new();
@@ -95,16 +68,6 @@ fn whoever_is_asked_may_ask_the_others() {
     assert_eq!(over, [1]);
     assert_eq!(inner, [(vec![3, 4], vec![3]), (vec![4], vec![])]);
     assert_eq!(asked(&queue, 9, &[]).0, [4, 2]);
-}
-
-#[test]
-fn an_item_can_be_changed_while_it_is_asked() {
-    let queue = filled([1]);
-    queue.ask(1, |item| {
-        *item += 1;
-        false
-    });
-    assert_eq!(asked(&queue, 1, &[2]).1, [2]);
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::thread;
 
 use cai_bridge::capture::CaptureStatus;
 use cai_bridge::driver::Driver;
+use cai_bridge::driver::copies::Copies;
 use cai_bridge::driver::simulated::{CaptureMode, codes};
+use cai_bridge::error::Result;
 use cai_bridge::stream::{Stream, Thread};
 
 use super::{Machine, code, misses_unless, races_unless};
@@ -69,32 +71,23 @@ fn launches_of_one_graph_are_ordered_among_themselves() {
 
 #[test]
 fn a_record_and_a_wait_fork_a_capture_which_must_be_joined() {
-    for joined in [false, true] {
+    for (works, joins) in [(true, true), (true, false), (false, false)] {
         let m = Machine::new();
         let (a, b) = (m.stream(false), m.stream(false));
         begin(&m, a);
         m.order(a, b);
         assert!(m.cuda.is_capturing(b).unwrap());
-        m.fill(b, m.x, 7);
-        if joined {
-            m.order(b, a);
+        if works {
+            m.fill(b, m.x, 7);
         }
-        let ended = m.cuda.end_capture(a);
-        assert_eq!(ended.is_ok(), joined);
-        if !joined {
-            assert_eq!(code(ended), codes::STREAM_CAPTURE_UNJOINED);
+        if joins {
+            m.order(b, a);
+            m.cuda.end_capture(a).unwrap();
+        } else {
+            assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_UNJOINED);
         }
         assert!(!m.cuda.is_capturing(b).unwrap(), "over either way");
     }
-}
-
-#[test]
-fn a_fork_without_work_must_be_joined_too() {
-    let m = Machine::new();
-    let (a, b) = (m.stream(false), m.stream(false));
-    begin(&m, a);
-    m.order(a, b);
-    assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_UNJOINED);
 }
 
 #[test]
@@ -115,37 +108,93 @@ fn branches_of_a_graph_are_unordered_unless_the_capture_orders_them() {
     });
 }
 
-#[test]
-fn a_wait_on_work_outside_is_isolation_and_spoils_the_capture() {
-    let m = Machine::new();
-    let (a, p) = (m.stream(false), m.stream(false));
+/// What is called while the first stream is captured, and the second is not.
+type Attempt = fn(&Machine, Stream, Stream) -> Result<()>;
+
+/// Waits on a stream for an event that is recorded on another now.
+fn wait(m: &Machine, from: Stream, to: Stream) -> Result<()> {
     let event = m.cuda.create_event().unwrap();
-    begin(&m, a);
-    m.cuda.record_on(event, p).unwrap();
-    assert_eq!(code(m.cuda.wait_on(a, event)), codes::STREAM_CAPTURE_ISOLATION);
-    assert_eq!(code(m.cuda.launch(a, "late", &[], &[], |_| ())), codes::STREAM_CAPTURE_INVALIDATED);
-    assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED);
-    begin(&m, a);
-    m.cuda.end_capture(a).unwrap();
+    m.cuda.record_on(event, from).unwrap();
+    m.cuda.wait_on(to, event)
 }
 
-type Sync = fn(&Machine, Stream) -> u32;
-
-const UNSAFE: [(&str, Sync); 3] = [
-    ("query", |m, _| code(m.cuda.query_event(m.cuda.create_event().unwrap()))),
-    ("event", |m, _| code(m.cuda.synchronize_event(m.cuda.create_event().unwrap()))),
-    ("stream", |m, other| code(m.cuda.synchronize_stream(other))),
-];
-
 #[test]
-fn an_event_query_or_a_host_sync_spoils_a_global_capture() {
-    for (name, sync) in UNSAFE {
+fn what_does_not_belong_into_a_capture_is_refused_and_spoils_it() {
+    use CaptureMode::{Global, Relaxed};
+    let cases: [(CaptureMode, u32, Attempt); 13] = [
+        (Relaxed, codes::STREAM_CAPTURE_ISOLATION, |m, a, other| wait(m, other, a)),
+        (Relaxed, codes::STREAM_CAPTURE_IMPLICIT, |m, a, _| wait(m, a, Stream::Legacy)),
+        (Relaxed, codes::STREAM_CAPTURE_MERGE, |m, a, other| {
+            begin(m, other);
+            let merged = wait(m, a, other);
+            assert_eq!(code(m.cuda.end_capture(other)), codes::STREAM_CAPTURE_INVALIDATED);
+            merged
+        }),
+        (Relaxed, codes::STREAM_CAPTURE_UNMATCHED, |m, a, other| {
+            m.order(a, other);
+            m.cuda.end_capture(other).map(drop)
+        }),
+        (Global, codes::STREAM_CAPTURE_UNSUPPORTED, |m, _, _| {
+            m.cuda.query_event(m.cuda.create_event().unwrap()).map(drop)
+        }),
+        (Global, codes::STREAM_CAPTURE_UNSUPPORTED, |m, _, _| {
+            m.cuda.synchronize_event(m.cuda.create_event().unwrap())
+        }),
+        (Global, codes::STREAM_CAPTURE_UNSUPPORTED, |m, _, other| m.cuda.synchronize_stream(other)),
+        (Relaxed, codes::STREAM_CAPTURE_UNSUPPORTED, |m, a, _| m.cuda.synchronize_stream(a)),
+        (Relaxed, codes::STREAM_CAPTURE_UNSUPPORTED, |m, _, _| m.cuda.synchronize_all()),
+        (Relaxed, codes::STREAM_CAPTURE_UNSUPPORTED, |m, a, _| m.cuda.free(m.x, Some(a))),
+        (Relaxed, codes::STREAM_CAPTURE_UNSUPPORTED, |m, a, _| {
+            m.cuda.allocate(8, alive(a)).map(drop)
+        }),
+        (Relaxed, codes::STREAM_CAPTURE_UNSUPPORTED, |m, a, _| {
+            m.cuda.is_blocking(alive(a)).map(drop)
+        }),
+        (Relaxed, codes::STREAM_CAPTURE_UNSUPPORTED, |m, a, other| {
+            begin(m, other);
+            let graph = m.cuda.end_capture(other).unwrap();
+            m.cuda.launch_graph(graph, a)
+        }),
+    ];
+    for (at, (mode, wanted, attempt)) in cases.into_iter().enumerate() {
         let m = Machine::new();
         let (a, other) = (m.stream(false), m.stream(false));
+        m.cuda.begin_capture(a, mode).unwrap();
+        assert_eq!(code(attempt(&m, a, other)), wanted, "case {at}");
+        let late = code(m.cuda.launch(a, "late", &[], &[], |_| ()));
+        let ended = code(m.cuda.end_capture(a));
+        assert_eq!([late, ended], [codes::STREAM_CAPTURE_INVALIDATED; 2], "case {at}");
         begin(&m, a);
-        assert_eq!(sync(&m, other), codes::STREAM_CAPTURE_UNSUPPORTED, "{name}");
-        assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED, "{name}");
+        m.cuda.end_capture(a).unwrap();
     }
+}
+
+#[test]
+fn questions_and_work_on_other_streams_spoil_nothing() {
+    let m = Machine::new();
+    let (a, p, c) = (m.stream(false), m.stream(false), m.stream(true));
+    let pooled = m.cuda.alloc_from_pool(a, 8, "pooled").unwrap();
+    let status = |stream| m.cuda.capture_status(alive(stream)).unwrap();
+    begin(&m, a);
+    m.cuda.pointer(m.x).unwrap();
+    m.cuda.stream_context(alive(a)).unwrap();
+    assert!(!m.cuda.is_blocking(alive(p)).unwrap());
+    assert!(m.cuda.is_capturing(a).unwrap() && !m.cuda.is_capturing(Stream::Legacy).unwrap());
+    assert!(matches!(status(a), CaptureStatus::Inside(_)));
+    assert_eq!([p, Stream::Legacy].map(status), [CaptureStatus::Outside; 2]);
+    assert!(m.cuda.is_reached(m.cuda.create_event().unwrap()).unwrap(), "never recorded");
+    m.fill(p, m.x, 7);
+    m.order(p, c);
+    m.read(c, m.x);
+    m.order(Stream::Legacy, c);
+    m.cuda.free(pooled, None).unwrap();
+    assert_eq!(code(m.cuda.begin_capture(a, CaptureMode::Global)), codes::ILLEGAL_STATE);
+    assert_eq!(code(m.cuda.end_capture(p)), codes::ILLEGAL_STATE);
+    m.cuda.end_capture(a).unwrap();
+    begin(&m, c);
+    assert_eq!(status(Stream::Legacy), CaptureStatus::Beside);
+    m.cuda.end_capture(c).unwrap();
+    m.assert_clean();
 }
 
 #[test]
@@ -183,19 +232,6 @@ fn the_modes_say_whose_unsafe_calls_spoil_a_capture() {
 }
 
 #[test]
-fn a_sync_of_what_is_captured_spoils_it_in_every_mode() {
-    let syncs: [Sync; 2] =
-        [|m, a| code(m.cuda.synchronize_stream(a)), |m, _| code(m.cuda.synchronize_all())];
-    for sync in syncs {
-        let m = Machine::new();
-        let a = m.stream(false);
-        m.cuda.begin_capture(a, CaptureMode::Relaxed).unwrap();
-        assert_eq!(sync(&m, a), codes::STREAM_CAPTURE_UNSUPPORTED);
-        assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED);
-    }
-}
-
-#[test]
 fn the_wait_for_a_context_ends_no_capture_and_leaves_what_is_captured() {
     let captured: [fn(&Machine) -> Stream; 3] =
         [|m| m.stream(false), |m| m.stream(true), |_| Stream::PerThread(Thread::current())];
@@ -229,30 +265,6 @@ fn the_wait_for_a_context_ends_no_capture_and_leaves_what_is_captured() {
 }
 
 #[test]
-fn pointer_attributes_and_is_capturing_are_always_safe() {
-    let m = Machine::new();
-    let a = m.stream(false);
-    begin(&m, a);
-    m.cuda.pointer(m.x).unwrap();
-    assert!(m.cuda.is_capturing(a).unwrap());
-    assert!(!m.cuda.is_capturing(Stream::Legacy).unwrap());
-    m.cuda.end_capture(a).unwrap();
-}
-
-#[test]
-fn work_on_other_streams_goes_on_during_a_capture() {
-    let m = Machine::new();
-    let (a, p, c) = (m.stream(false), m.stream(false), m.stream(false));
-    begin(&m, a);
-    m.fill(p, m.x, 7);
-    m.order(p, c);
-    m.read(c, m.x);
-    m.order(Stream::Legacy, c);
-    m.cuda.end_capture(a).unwrap();
-    m.assert_clean();
-}
-
-#[test]
 fn an_event_of_a_capture_can_be_recorded_again_afterwards_and_not_waited_for_outside() {
     let m = Machine::new();
     let (a, b, c) = (m.stream(false), m.stream(false), m.stream(false));
@@ -272,19 +284,6 @@ fn an_event_of_a_capture_can_be_recorded_again_afterwards_and_not_waited_for_out
 }
 
 #[test]
-fn two_captures_cannot_be_joined() {
-    let m = Machine::new();
-    let (a, b) = (m.stream(false), m.stream(false));
-    let event = m.cuda.create_event().unwrap();
-    begin(&m, a);
-    begin(&m, b);
-    m.cuda.record_on(event, a).unwrap();
-    assert_eq!(code(m.cuda.wait_on(b, event)), codes::STREAM_CAPTURE_MERGE);
-    assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED);
-    assert_eq!(code(m.cuda.end_capture(b)), codes::STREAM_CAPTURE_INVALIDATED);
-}
-
-#[test]
 fn the_legacy_stream_cannot_be_used_beside_a_captured_blocking_stream() {
     for blocking in [false, true] {
         let m = Machine::new();
@@ -301,31 +300,12 @@ fn the_legacy_stream_cannot_be_used_beside_a_captured_blocking_stream() {
 }
 
 #[test]
-fn the_legacy_stream_cannot_be_captured_or_join_a_capture() {
+fn the_legacy_stream_is_not_captured_and_a_capture_ends_in_its_thread() {
     let m = Machine::new();
-    let a = m.stream(false);
-    assert_eq!(
-        code(m.cuda.begin_capture(Stream::Legacy, CaptureMode::Relaxed)),
-        codes::STREAM_CAPTURE_UNSUPPORTED
-    );
-    let event = m.cuda.create_event().unwrap();
-    begin(&m, a);
-    m.cuda.record_on(event, a).unwrap();
-    assert_eq!(code(m.cuda.wait_on(Stream::Legacy, event)), codes::STREAM_CAPTURE_IMPLICIT);
-    assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED);
-}
-
-#[test]
-fn a_capture_ends_where_and_by_whom_it_was_begun() {
-    let m = Machine::new();
-    let (a, b) = (m.stream(false), m.stream(false));
-    assert_eq!(code(m.cuda.end_capture(a)), codes::ILLEGAL_STATE);
-    begin(&m, a);
-    assert_eq!(code(m.cuda.begin_capture(a, CaptureMode::Global)), codes::ILLEGAL_STATE);
-    m.order(a, b);
-    assert_eq!(code(m.cuda.end_capture(b)), codes::STREAM_CAPTURE_UNMATCHED);
-    assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED);
+    let legacy = m.cuda.begin_capture(Stream::Legacy, CaptureMode::Relaxed);
+    assert_eq!(code(legacy), codes::STREAM_CAPTURE_UNSUPPORTED);
     for (mode, wrong) in [(CaptureMode::ThreadLocal, true), (CaptureMode::Relaxed, false)] {
+        let a = m.stream(false);
         m.cuda.begin_capture(a, mode).unwrap();
         let elsewhere =
             thread::scope(|scope| scope.spawn(|| m.cuda.end_capture(a)).join().unwrap());
@@ -335,43 +315,6 @@ fn a_capture_ends_where_and_by_whom_it_was_begun() {
             m.cuda.end_capture(a).unwrap_err();
         }
     }
-}
-
-#[test]
-fn a_stream_ordered_free_spoils_a_capture_and_a_pools_does_not() {
-    let m = Machine::new();
-    let a = m.stream(false);
-    let pooled = m.cuda.alloc_from_pool(a, 8, "pooled").unwrap();
-    begin(&m, a);
-    m.cuda.free(pooled, None).unwrap();
-    m.cuda.end_capture(a).unwrap();
-    begin(&m, a);
-    assert_eq!(code(m.cuda.free(m.x, Some(a))), codes::STREAM_CAPTURE_UNSUPPORTED);
-    assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED);
-}
-
-#[test]
-fn a_graph_cannot_be_launched_inside_a_capture() {
-    let m = Machine::new();
-    let a = m.stream(false);
-    begin(&m, a);
-    let graph = m.cuda.end_capture(a).unwrap();
-    begin(&m, a);
-    assert_eq!(code(m.cuda.launch_graph(graph, a)), codes::STREAM_CAPTURE_UNSUPPORTED);
-    m.cuda.end_capture(a).unwrap_err();
-}
-
-#[test]
-fn a_captured_stream_tells_its_context_but_asking_for_its_flags_spoils_the_capture() {
-    let m = Machine::new();
-    let (s, beside) = (m.stream(false), m.stream(false));
-    begin(&m, s);
-    assert!(!m.cuda.is_blocking(alive(beside)).unwrap());
-    m.cuda.stream_context(alive(s)).unwrap();
-    m.cuda.end_capture(s).unwrap();
-    begin(&m, s);
-    assert_eq!(code(m.cuda.is_blocking(alive(s))), codes::STREAM_CAPTURE_UNSUPPORTED);
-    assert_eq!(code(m.cuda.end_capture(s)), codes::STREAM_CAPTURE_INVALIDATED);
 }
 
 #[test]
@@ -413,17 +356,6 @@ fn what_comes_before_an_external_wait_in_the_graph_does_not_wait() {
 }
 
 #[test]
-fn a_plain_wait_for_the_same_event_ends_the_capture_instead() {
-    let m = Machine::new();
-    let (s, outside) = (m.stream(false), m.stream(false));
-    let event = m.cuda.create_event().unwrap();
-    m.cuda.record_on(event, outside).unwrap();
-    begin(&m, s);
-    assert_eq!(code(m.cuda.wait_on(s, event)), codes::STREAM_CAPTURE_ISOLATION);
-    assert_eq!(code(m.cuda.end_capture(s)), codes::STREAM_CAPTURE_INVALIDATED);
-}
-
-#[test]
 fn each_capture_has_a_number_and_the_streams_that_fork_from_it_have_the_same() {
     let m = Machine::new();
     let (a, b, c) = (m.stream(false), m.stream(false), m.stream(false));
@@ -434,18 +366,4 @@ fn each_capture_has_a_number_and_the_streams_that_fork_from_it_have_the_same() {
     assert_eq!(number(a), number(b));
     assert_ne!(number(a), number(c));
     assert_eq!(code(m.cuda.capture_number(m.stream(false))), codes::ILLEGAL_STATE);
-}
-
-#[test]
-fn asking_for_a_streams_part_spoils_nothing() {
-    let m = Machine::new();
-    let (blocking, other) = (m.stream(true), m.stream(false));
-    assert_eq!(m.cuda.capture_status(alive(Stream::Legacy)).unwrap(), CaptureStatus::Outside);
-    begin(&m, blocking);
-    assert_eq!(m.cuda.capture_status(alive(Stream::Legacy)).unwrap(), CaptureStatus::Beside);
-    assert_eq!(m.cuda.capture_status(alive(other)).unwrap(), CaptureStatus::Outside);
-    assert!(matches!(m.cuda.capture_status(alive(blocking)).unwrap(), CaptureStatus::Inside(_)));
-    let event = m.cuda.create_event().unwrap();
-    assert!(m.cuda.is_reached(event).unwrap(), "an event that was never recorded");
-    m.cuda.end_capture(blocking).unwrap();
 }

@@ -29,40 +29,29 @@ fn no_bytes_are_the_pointer_0() {
 }
 
 #[test]
-fn a_pointer_resolves_anywhere_inside_a_live_allocation() {
+fn a_pointer_says_what_memory_it_is_and_whose_anywhere_inside_it() {
     let m = Machine::new();
-    let primary = m.cuda.primary_context(0).unwrap();
-    let known =
-        Some(PointerAttributes { ordinal: 0, kind: MemoryKind::Device, context: Some(primary) });
-    assert_eq!(m.cuda.pointer(m.x).unwrap(), known);
-    assert_eq!(m.cuda.pointer(m.x + LENGTH - 1).unwrap(), known);
-    assert_eq!(m.cuda.pointer(m.x + LENGTH).unwrap(), None);
-    assert_eq!(m.cuda.pointer(0x1000).unwrap(), None);
-    m.cuda.free(m.x, None).unwrap();
-    assert_eq!(m.cuda.pointer(m.x).unwrap(), None);
-}
-
-#[test]
-fn a_pointer_says_what_memory_it_is_and_whose() {
-    let m = Machine::new();
-    let context = m.cuda.create_context(1).unwrap();
-    let own = m.cuda.alloc_in(context, 8, MemoryKind::Device, "own").unwrap();
-    let pinned = m.cuda.alloc(1, 8, MemoryKind::Host, "pinned").unwrap();
-    let managed = m.cuda.alloc(1, 8, MemoryKind::Managed, "managed").unwrap();
-    let primary = m.cuda.primary_context(1).unwrap();
-    let resolve = |ptr| m.cuda.pointer(ptr).unwrap().unwrap();
-    assert_eq!(
-        resolve(own),
-        PointerAttributes { ordinal: 1, kind: MemoryKind::Device, context: Some(context) }
-    );
-    assert_eq!(
-        resolve(pinned),
-        PointerAttributes { ordinal: 1, kind: MemoryKind::Host, context: Some(primary) }
-    );
-    assert_eq!(
-        resolve(managed),
-        PointerAttributes { ordinal: 1, kind: MemoryKind::Managed, context: None }
-    );
+    let [here, there] = [0, 1].map(|ordinal| m.cuda.primary_context(ordinal).unwrap());
+    let own = m.cuda.create_context(1).unwrap();
+    let alloc = |kind| m.cuda.alloc(1, LENGTH, kind, "").unwrap();
+    let cases = [
+        (m.x, 0, MemoryKind::Device, Some(here)),
+        (
+            m.cuda.alloc_in(own, LENGTH, MemoryKind::Device, "").unwrap(),
+            1,
+            MemoryKind::Device,
+            Some(own),
+        ),
+        (alloc(MemoryKind::Host), 1, MemoryKind::Host, Some(there)),
+        (alloc(MemoryKind::Managed), 1, MemoryKind::Managed, None),
+    ];
+    for (ptr, ordinal, kind, context) in cases {
+        let known = Some(PointerAttributes { ordinal, kind, context });
+        assert_eq!([0, LENGTH - 1].map(|at| m.cuda.pointer(ptr + at).unwrap()), [known; 2]);
+        assert_eq!(m.cuda.pointer(ptr + LENGTH).unwrap(), None);
+        m.cuda.free(ptr, None).unwrap();
+        assert_eq!(m.cuda.pointer(ptr).unwrap(), None);
+    }
 }
 
 #[test]
@@ -122,10 +111,9 @@ fn a_free_from_the_host_races_with_pending_work() {
 #[test]
 fn a_free_on_a_stream_poisons_the_memory_when_it_runs() {
     let m = Machine::new();
-    let s = m.stream(false);
-    m.fill(s, m.x, 7);
-    m.cuda.synchronize_stream(s).unwrap();
-    m.cuda.free(m.x, Some(s)).unwrap();
+    m.fill(m.stream(false), m.x, 7);
+    m.cuda.synchronize_all().unwrap();
+    m.cuda.free(m.x, Some(m.stream(false))).unwrap();
     assert_eq!(m.value(m.x), 7);
     m.cuda.run_all().unwrap();
     assert_eq!(m.value(m.x), FREED);

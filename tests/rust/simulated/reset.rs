@@ -7,7 +7,7 @@ use cai_bridge::driver::simulated::{Call, CaptureMode, ReportKind, codes};
 use cai_bridge::stream::{Stream, Thread};
 
 use super::{LENGTH, Machine, code, whole};
-use crate::alive::alive;
+use crate::alive::{alive, calls};
 
 #[test]
 fn a_reset_runs_what_is_queued_first() {
@@ -57,24 +57,14 @@ fn to_destroy_a_stream_that_went_with_its_context_is_refused_without_a_report() 
     let m = Machine::new();
     let (gone, before) = (m.stream(false).handle(), m.stream(true).handle());
     m.cuda.destroy_stream(before).unwrap();
-    m.cuda.reset_device(0).unwrap();
     for _ in 0..2 {
+        m.cuda.reset_device(0).unwrap();
         assert_eq!(code(m.cuda.destroy_stream(gone)), codes::CONTEXT_IS_DESTROYED);
     }
     m.assert_clean();
     // One that the program had destroyed itself is destroyed twice.
     assert_eq!(code(m.cuda.destroy_stream(before)), codes::INVALID_HANDLE);
     assert_eq!(m.kinds(), [ReportKind::DeadStream]);
-}
-
-#[test]
-fn a_stream_that_went_with_its_context_is_gone_after_the_next_reset_too() {
-    let m = Machine::new();
-    let gone = m.stream(false).handle();
-    m.cuda.reset_device(0).unwrap();
-    m.cuda.reset_device(0).unwrap();
-    assert_eq!(code(m.cuda.destroy_stream(gone)), codes::CONTEXT_IS_DESTROYED);
-    m.assert_clean();
 }
 
 #[test]
@@ -110,11 +100,11 @@ fn a_handle_names_the_event_that_was_made_with_it_in_whatever_life() {
     let first = m.cuda.create_event().unwrap();
     m.cuda.reset_device(0).unwrap();
     let second = m.cuda.create_event().unwrap();
-    assert_eq!(m.cuda.event(first.handle).unwrap(), first);
-    assert_eq!(m.cuda.event(second.handle).unwrap(), second);
+    for event in [first, second] {
+        assert_eq!(m.cuda.event(event.handle).unwrap(), event);
+    }
     assert_eq!(code(m.cuda.event(77)), codes::INVALID_HANDLE);
-    assert_eq!(first.context, second.context);
-    assert!(first.life != second.life && first.handle != second.handle);
+    assert!(first.context == second.context && first.handle != second.handle);
     // Whatever life a program takes it for, it is of the one that it was made in.
     let mistaken = cai_bridge::driver::Event { life: second.life, ..first };
     assert_eq!(code(m.cuda.query_event(mistaken)), codes::INVALID_HANDLE);
@@ -146,15 +136,15 @@ fn the_memory_of_a_reset_context_is_gone_and_managed_memory_stays() {
 fn to_free_what_went_with_its_context_is_refused_without_a_report() {
     let m = Machine::new();
     let pinned = m.cuda.alloc(0, LENGTH, MemoryKind::Host, "pinned").unwrap();
-    let s = m.stream(false);
-    let pooled = m.cuda.alloc_from_pool(s, LENGTH, "pooled").unwrap();
+    let pooled = m.cuda.alloc_from_pool(m.stream(false), LENGTH, "pooled").unwrap();
+    let copy = m.cuda.allocate(LENGTH, alive(m.stream(false))).unwrap();
     m.cuda.reset_device(0).unwrap();
-    let s = m.stream(false);
     for gone in [m.x, pinned, pooled] {
-        for on in [None, Some(s), Some(Stream::Legacy)] {
+        for on in [None, Some(m.stream(false)), Some(Stream::Legacy)] {
             assert_eq!(code(m.cuda.free(gone, on)), codes::CONTEXT_IS_DESTROYED);
         }
     }
+    assert_eq!(code(m.cuda.free_on(copy, alive(Stream::Legacy))), codes::CONTEXT_IS_DESTROYED);
     m.assert_clean();
     // What was never there is a fault of the program's all the same.
     assert_eq!(code(m.cuda.free(0x1000, None)), codes::INVALID_VALUE);
@@ -162,68 +152,25 @@ fn to_free_what_went_with_its_context_is_refused_without_a_report() {
 }
 
 #[test]
-fn to_free_it_in_the_order_of_a_stream_by_the_bridges_own_call_is_refused_so_too() {
-    let m = Machine::new();
-    let copy = m.cuda.allocate(LENGTH, alive(m.stream(false))).unwrap();
-    m.cuda.reset_device(0).unwrap();
-    assert_eq!(code(m.cuda.free_on(copy, alive(Stream::Legacy))), codes::CONTEXT_IS_DESTROYED);
-    m.assert_clean();
-}
-
-#[test]
 fn a_context_that_was_reset_has_the_same_address_and_another_life() {
     let m = Machine::new();
     let context = m.cuda.primary_context(0).unwrap();
-    let mut lives = vec![m.cuda.take_event(context).unwrap().life];
-    for _ in 0..3 {
-        m.cuda.reset_device(0).unwrap();
+    let mut lives = vec![m.cuda.on_device(1, || m.cuda.create_event()).unwrap().life];
+    for reset in 0..4 {
         m.cuda.clear_calls();
         assert_eq!(m.cuda.primary_context(0).unwrap(), context);
-        let retained =
-            m.cuda.calls().iter().filter(|made| made.call == Call::PrimaryCtxRetain).count();
-        assert_eq!(retained, 1, "it is asked of the driver again");
-        lives.push(m.cuda.take_event(context).unwrap().life);
+        let asked_again = usize::from(reset > 0);
+        assert_eq!(calls(&m.cuda, Call::PrimaryCtxRetain), asked_again);
+        let life = m.cuda.life(context).unwrap();
+        assert_eq!(m.cuda.take_event(context).unwrap().life, life);
+        assert!(!lives.contains(&life), "{life:?} of {lives:?}");
+        lives.push(life);
+        m.cuda.reset_device(0).unwrap();
     }
-    lives.push(m.cuda.on_device(1, || m.cuda.create_event()).unwrap().life);
-    let mut unique = lives.clone();
-    unique.sort_unstable();
-    unique.dedup();
-    assert_eq!(unique.len(), lives.len(), "{lives:?}");
-}
-
-#[test]
-fn a_context_tells_its_life_which_is_that_of_the_events_made_in_it() {
-    let m = Machine::new();
-    let (context, other) = (m.cuda.primary_context(0).unwrap(), m.cuda.primary_context(1).unwrap());
-    let lives = || [context, other].map(|context| m.cuda.life(context).unwrap());
-    let before = lives();
-    assert_eq!(m.cuda.take_event(context).unwrap().life, before[0]);
-    m.cuda.reset_device(0).unwrap();
-    let after = lives();
-    assert_eq!(m.cuda.take_event(context).unwrap().life, after[0]);
-    assert!(after[0] != before[0] && after[1] == before[1] && before[0] != before[1]);
+    let other = m.cuda.primary_context(1).unwrap();
+    assert_eq!(m.cuda.life(other).unwrap(), lives[0], "another's is as it was");
     let unknown = cai_bridge::device::Context(77.try_into().unwrap());
     assert_eq!(code(m.cuda.life(unknown)), codes::INVALID_CONTEXT);
-}
-
-#[test]
-fn a_context_works_again_after_it_was_reset() {
-    for ordered in [false, true] {
-        let m = Machine::new();
-        m.fill(Stream::Legacy, m.x, 1);
-        m.cuda.reset_device(0).unwrap();
-        let (p, c) = (m.stream(false), m.stream(false));
-        let (x, y) = (m.alloc("new x"), m.alloc("new y"));
-        m.fill(p, x, 7);
-        if ordered {
-            m.order(p, c);
-        }
-        m.copy(c, y, x);
-        m.cuda.run_all().unwrap();
-        m.assert_races(usize::from(!ordered));
-        assert_eq!(m.value(y) == 7, ordered);
-        m.cuda.free(x, None).unwrap();
-    }
 }
 
 #[test]
