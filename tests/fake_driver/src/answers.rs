@@ -41,61 +41,45 @@ impl Entry {
     }
 }
 
-/// What the stubs claim of the machine.
-pub(crate) struct Claims {
-    /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE` of every address: 0 unknown, 1 host, 2 device.
-    pub(crate) memory_type: AtomicU64,
-    pub(crate) managed: AtomicU64,
-    /// The device of every address.
-    pub(crate) ordinal: AtomicU64,
-    /// `CUstreamCaptureStatus` of every stream.
-    pub(crate) capturing: AtomicU64,
-    /// The flags of every stream: 1 is non-blocking.
-    pub(crate) stream_flags: AtomicU64,
-    /// The identity of every context (`cuCtxGetId`).
-    pub(crate) context_id: AtomicU64,
-    /// What the identity of every stream is above its handle (`cuStreamGetId`).
-    pub(crate) stream_id: AtomicU64,
-    pub(crate) devices: AtomicU64,
-    /// Whether a thread that made no context current has one all the same.
-    pub(crate) current: AtomicU64,
-    /// Whether events are reached.
-    pub(crate) reached: AtomicU64,
-    /// Whether unloading a module waits for what streams run on the host.
-    pub(crate) unload_waits: AtomicU64,
+macro_rules! claims {
+    ($($(#[$told:meta])* $name:ident = $value:literal,)+) => {
+        /// What the stubs claim of the machine.
+        pub(crate) struct Claims {
+            $($(#[$told])* pub(crate) $name: AtomicU64,)+
+        }
+
+        pub(crate) static CLAIMS: Claims = Claims { $($name: AtomicU64::new($value),)+ };
+
+        impl Claims {
+            fn named(&self, name: &CStr) -> Option<&AtomicU64> {
+                match name.to_str() {
+                    $(Ok(stringify!($name)) => Some(&self.$name),)+
+                    _ => None,
+                }
+            }
+        }
+    };
 }
 
-pub(crate) static CLAIMS: Claims = Claims {
-    memory_type: AtomicU64::new(2),
-    managed: AtomicU64::new(0),
-    ordinal: AtomicU64::new(0),
-    capturing: AtomicU64::new(0),
-    stream_flags: AtomicU64::new(1),
-    context_id: AtomicU64::new(7),
-    stream_id: AtomicU64::new(1),
-    devices: AtomicU64::new(2),
-    current: AtomicU64::new(1),
-    reached: AtomicU64::new(1),
-    unload_waits: AtomicU64::new(1),
-};
-
-impl Claims {
-    fn named(&self, name: &[u8]) -> Option<&AtomicU64> {
-        Some(match name {
-            b"memory_type" => &self.memory_type,
-            b"managed" => &self.managed,
-            b"ordinal" => &self.ordinal,
-            b"capturing" => &self.capturing,
-            b"stream_flags" => &self.stream_flags,
-            b"context_id" => &self.context_id,
-            b"stream_id" => &self.stream_id,
-            b"devices" => &self.devices,
-            b"current" => &self.current,
-            b"reached" => &self.reached,
-            b"unload_waits" => &self.unload_waits,
-            _ => return None,
-        })
-    }
+claims! {
+    /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE` of every address: 0 unknown, 1 host, 2 device.
+    memory_type = 2,
+    managed = 0,
+    /// The device of every address.
+    ordinal = 0,
+    /// `CUstreamCaptureStatus` of every stream.
+    capturing = 0,
+    /// The identity of every context (`cuCtxGetId`).
+    context_id = 7,
+    /// What the identity of every stream is above its handle (`cuStreamGetId`).
+    stream_id = 1,
+    devices = 2,
+    /// Whether a thread that made no context current has one all the same.
+    current = 1,
+    /// Whether events are reached.
+    reached = 1,
+    /// Whether unloading a module waits for what streams run on the host.
+    unload_waits = 1,
 }
 
 fn entry(name: &CStr) -> Option<&'static Entry> {
@@ -125,9 +109,7 @@ pub unsafe extern "C" fn fake_driver_fail(name: *const c_char, code: u32, after:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fake_driver_say(name: *const c_char, value: u64) -> u32 {
     // SAFETY: the caller's word.
-    let Some(claim) = CLAIMS.named(unsafe { CStr::from_ptr(name) }.to_bytes()) else {
-        return INVALID_VALUE;
-    };
+    let Some(claim) = CLAIMS.named(unsafe { CStr::from_ptr(name) }) else { return INVALID_VALUE };
     claim.store(value, Relaxed);
     0
 }

@@ -57,15 +57,17 @@ fn is_relaxed() -> bool {
     MODE.with_borrow(|mode| *mode == RELAXED)
 }
 
-/// Memory of its own, or 0.
-unsafe fn taken(size: usize) -> u64 {
-    let Ok(layout) = Layout::from_size_align(size.max(1), 256) else { return 0 };
+/// Writes the address of memory of its own where the caller wants it; false without memory.
+unsafe fn taken(to: *mut u64, size: usize) -> bool {
+    let Ok(layout) = Layout::from_size_align(size.max(1), 256) else { return false };
     // SAFETY: the size is not 0.
     let address = unsafe { alloc(layout) }.expose_provenance() as u64;
     if let Ok(mut memory) = MEMORY.lock() {
         memory.get_or_insert_default().insert(address, layout);
     }
-    address
+    // SAFETY: the caller's word.
+    unsafe { put(to, address) };
+    address != 0
 }
 
 /// Frees what `taken` gave; false for what it did not.
@@ -172,9 +174,7 @@ entries! {
     cuStreamGetId(stream: Stream, id: *mut u64) {
         put(id, CLAIMS.stream_id.load(Relaxed) + stream as usize as u64);
     }
-    cuStreamGetFlags(_stream: Stream, flags: *mut c_uint) {
-        put(flags, CLAIMS.stream_flags.load(Relaxed) as c_uint);
-    }
+    cuStreamGetFlags(_stream: Stream, flags: *mut c_uint) { put(flags, 1); } // non-blocking
     cuStreamGetCtx(stream: Stream, context: *mut Context) {
         put(context, primary(u64::from(stream as usize >= SECOND)) as Context);
     }
@@ -264,9 +264,8 @@ entries! {
         }
     }
     cuMemAlloc_v2(pointer: *mut u64, size: usize) {
-        match taken(size) {
-            0 => return 2,
-            address => put(pointer, address),
+        if !taken(pointer, size) {
+            return 2;
         }
     }
     cuMemFree_v2(pointer: u64) {
@@ -279,9 +278,8 @@ entries! {
         }
     }
     cuMemAllocHost_v2(pointer: *mut *mut c_void, size: usize) {
-        match taken(size) {
-            0 => return 2,
-            address => put(pointer, std::ptr::with_exposed_provenance_mut(address as usize)),
+        if !taken(pointer.cast(), size) {
+            return 2;
         }
     }
     cuMemFreeHost(pointer: *mut c_void) {
@@ -294,9 +292,8 @@ entries! {
         }
     }
     cuMemAllocAsync(pointer: *mut u64, size: usize, _stream: Stream) {
-        match taken(size) {
-            0 => return 2,
-            address => put(pointer, address),
+        if !taken(pointer, size) {
+            return 2;
         }
     }
     cuMemFreeAsync(pointer: u64, _stream: Stream) {
