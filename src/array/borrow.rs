@@ -146,12 +146,12 @@ fn borrow<'v, T, S: WorkStream>(
         return Err(Error::new(Kind::NoBackend, "a stream that is not cudarc's"));
     };
     if view.is_empty() {
-        return Ok(CudaBorrow { slice: slice_of(view, stream), lease: None, view: PhantomData });
+        return Ok(CudaBorrow { slice: slice_of(view, stream)?, lease: None, view: PhantomData });
     }
     let used = view.array.used(writes);
     let (work, origin, scope) = (used.work, Arc::clone(&used.origin), Arc::clone(s.user()));
     s.in_turn(&[used], || {
-        let mut slice = slice_of(view, stream);
+        let mut slice = slice_of(view, stream)?;
         let (events, _) = CudarcEvents::of(&mut *slice, stream);
         // Record the slice's write event, so that cudarc's work on the slice on other streams waits for this stream.
         // SAFETY: the events belong to the slice, which exists until the borrow ends.
@@ -164,10 +164,18 @@ fn borrow<'v, T, S: WorkStream>(
     })
 }
 
-fn slice_of<T>(view: &View<'_, '_, T>, stream: &Arc<CudaStream>) -> ManuallyDrop<CudaSlice<T>> {
+fn slice_of<T>(
+    view: &View<'_, '_, T>,
+    stream: &Arc<CudaStream>,
+) -> Result<ManuallyDrop<CudaSlice<T>>> {
+    // `upgrade_device_ptr` makes events and panics if that fails (cudarc 0.19). An error that the context has kept, or
+    // an event that cannot be made, fails here instead.
+    if stream.context().is_event_tracking() {
+        drop(stream.context().new_event(None)?);
+    }
     // SAFETY: the view's address, length and type are checked. The view outlives the borrow, which never frees the
     // memory.
-    ManuallyDrop::new(unsafe { stream.upgrade_device_ptr::<T>(view.ptr(), view.len()) })
+    Ok(ManuallyDrop::new(unsafe { stream.upgrade_device_ptr::<T>(view.ptr(), view.len()) }))
 }
 
 impl<'id, T: Element> View<'_, 'id, T> {

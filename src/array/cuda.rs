@@ -76,7 +76,7 @@ pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
     let at = pools.iter().position(|pool| pool.ordinal == ordinal);
     let at = match at {
         // A device reset destroyed the streams. Destroying such a stream again kills the process, so forget them.
-        Some(at) if life(pools[at].context.cu_ctx() as usize)? != pools[at].life => {
+        Some(at) if !is_alive(&pools[at])? => {
             std::mem::forget(pools.swap_remove(at));
             new_pool(&mut pools, ordinal)?
         }
@@ -101,6 +101,14 @@ pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
     })?;
     pool.streams.push((slot, Arc::clone(&stream)));
     Ok(stream)
+}
+
+fn is_alive(pool: &PrimaryContext) -> Result<bool> {
+    match life(pool.context.cu_ctx() as usize) {
+        Ok(life) => Ok(life == pool.life),
+        Err(error) if codes::is_gone(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn new_pool(pools: &mut Vec<PrimaryContext>, ordinal: i32) -> Result<usize> {

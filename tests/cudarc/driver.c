@@ -24,7 +24,8 @@ int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
 int cuDeviceGetCount(int *count) { *count = 1; return 0; }
 int cuDeviceGetAttribute(int *value, int which, int device) { *value = 1; return 0 * (which + device); }
 
-int cuDevicePrimaryCtxRetain(void **context, int device) { *context = CONTEXT; return 0 * device; }
+static int is_gone = 0;
+int cuDevicePrimaryCtxRetain(void **context, int device) { *context = CONTEXT; is_gone = 0; return 0 * device; }
 int cuDevicePrimaryCtxRelease_v2(int device) { return 0 * device; }
 int cuCtxGetCurrent(void **context) { *context = current; return 0; }
 int cuCtxSetCurrent(void *context) { current = context; return 0; }
@@ -32,9 +33,9 @@ int cuCtxPushCurrent_v2(void *context) { depth++; return cuCtxSetCurrent(context
 int cuCtxPopCurrent_v2(void **context) { *context = current; return cuCtxSetCurrent(--depth ? CONTEXT : NULL); }
 int cuCtxGetDevice(int *device) { *device = 0; return 0; }
 static handle life = 1;
-int cuCtxGetId(void *context, handle *id) { *id = life; return context == NULL; }
-/* The next context has the address of the one before. */
-int cuDevicePrimaryCtxReset_v2(int device) { life++; return 0 * device; }
+/* CONTEXT_IS_DESTROYED until somebody retains the next context, which has the address of the one before. */
+int cuCtxGetId(void *context, handle *id) { *id = life; return is_gone ? 709 : context == NULL; }
+int cuDevicePrimaryCtxReset_v2(int device) { is_gone = 1; life++; return 0 * device; }
 
 /* A function is named by the context that it was loaded in, and is launched in no other. */
 int cuModuleLoadData(void **module, const void *image)

@@ -100,10 +100,15 @@ impl ModuleCalls {
         let spare = spare(context, life);
         let mut module = lock(&spare.module);
         let unloaded = module.take().map_or_else(|| self.load_empty(), Ok)?;
-        if HOST_WAIT.unloading_waits.get().is_some() {
-            self.unload_empty(unloaded)?;
-        } else if !self.is_seen_to_wait(unloaded)? {
-            return Ok(false);
+        match HOST_WAIT.unloading_waits.get() {
+            Some(true) => self.unload_empty(unloaded)?,
+            // Another thread has found that out while this one waited for the slot.
+            Some(false) => {
+                *module = Some(unloaded);
+                return Ok(false);
+            }
+            None if !self.is_seen_to_wait(unloaded)? => return Ok(false),
+            None => {}
         }
         *module = Some(self.load_empty()?);
         Ok(true)

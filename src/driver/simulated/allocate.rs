@@ -63,12 +63,12 @@ impl MachineState {
     pub(super) fn free_in_order(&mut self, start: u64, stream: StreamId) -> DriverResult<()> {
         let place = Arc::clone(&self.streams.get(stream).name);
         self.freeable(start, place)?;
+        self.refuse_implicit(stream)?;
+        self.refuse_capturing(stream)?;
         // Another process's block stays open until this process has closed it as often as it has opened it.
         if self.memory.close(start) == Some(false) {
             return Ok(());
         }
-        self.refuse_implicit(stream)?;
-        self.refuse_capturing(stream)?;
         self.free_on(start, stream);
         Ok(())
     }

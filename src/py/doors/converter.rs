@@ -302,13 +302,11 @@ impl Converter {
         if traits.is_registered {
             check_made(&made, &view, class)?;
         }
-        if alone {
-            return Ok(made);
-        }
         if traits.is_numpy && readonly == Some(true) {
             made.getattr(intern!(py, "flags"))?.setattr(intern!(py, "writeable"), false)?;
         }
-        if let CurrentStreamRoute::Known(known) = &traits.current
+        if !alone
+            && let CurrentStreamRoute::Known(known) = &traits.current
             && let Some(quick) = known.get().library.makes(&library.getattr(intern!(py, "make"))?)
         {
             self.quick.get_or_init(py, || quick);

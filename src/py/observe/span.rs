@@ -108,7 +108,7 @@ impl EndOutcome {
             Self::DoneLater => "done later",
             Self::LetGo => "dropped without an order",
             Self::Failed => "failed",
-            Self::Lost => "leaked: the interpreter has ended",
+            Self::Lost => "leaked: the interpreter has ended, or the end panicked",
         }
     }
 }

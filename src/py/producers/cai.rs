@@ -191,7 +191,7 @@ fn readiness(
             return Ok((ready, before));
         }
         (request, Claim::Stated(Ready::On(stream))) if work.is_stored(stream) => {
-            work.stored(py, stream, request, ordered)?
+            work.stored(py, door, stream, request, ordered)?
         }
         (Request::NoOrder, Claim::Stated(Ready::On(stream))) => {
             Readiness::of(Ready::Nothing, work.kept(py, stream)?)

@@ -79,6 +79,7 @@ impl DictStream<'_, '_> {
     pub(super) fn stored(
         &self,
         py: Python<'_>,
+        door: &'static str,
         stream: Stream,
         request: Request,
         ordered: bool,
@@ -91,7 +92,7 @@ impl DictStream<'_, '_> {
             return Ok(Readiness::of(Ready::On(stream), pooled));
         }
         if ordered {
-            wait_for_all(py, "from_cai", self.driver, self.place, WaitReason::StreamGone)?;
+            wait_for_all(py, door, self.driver, self.place, WaitReason::StreamGone)?;
         }
         Ok(Readiness::told(Ready::Nothing))
     }
@@ -109,7 +110,7 @@ impl DictStream<'_, '_> {
             return Ok(None);
         }
         let kept = if self.is_stored(named) {
-            let pooled = self.stored(py, named, Request::Unspecified, true)?.producer;
+            let pooled = self.stored(py, door, named, Request::Unspecified, true)?.producer;
             if pooled.is_none() {
                 return Ok(None);
             }

@@ -131,7 +131,7 @@ pub(crate) fn protocol(
     let silent = known.has(Habit::OrdersNothing) && consumer.request() != Request::NoOrder;
     if silent && array.ptr() != 0 {
         let has_dict = types::speaks(x, intern!(py, "__cuda_array_interface__"))?;
-        host_wait::wait(x, has_dict, &driver, place)?;
+        host_wait::wait(x, has_dict, &driver, place, door)?;
     }
     let work = own.map(|native| current::named(py, native, place));
     let passed_on = argument.request() == Request::Unspecified;

@@ -19,9 +19,10 @@ pub(super) fn wait(
     has_dict: bool,
     driver: &Handle,
     place: Place,
+    door: &'static str,
 ) -> PyResult<()> {
     warn_once(owner, has_dict)?;
-    Ok(wait_for_all(owner.py(), "from_cai", driver, place, WaitReason::SilentDict)?)
+    Ok(wait_for_all(owner.py(), door, driver, place, WaitReason::SilentDict)?)
 }
 
 /// After warnings for this many types, the bridge gives no more.

@@ -45,7 +45,7 @@ pub(super) fn settle(
         return Ok(Readiness::told(Ready::On(Stream::Legacy)));
     }
     if ordered {
-        host_wait::wait(owner, true, driver, place)?;
+        host_wait::wait(owner, true, driver, place, door)?;
     }
     Ok(Readiness::told(Ready::Nothing))
 }
