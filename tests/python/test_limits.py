@@ -13,9 +13,8 @@ import pytest
 from capsules import HandMade, read
 from contract import ALLOWED, assert_refused, each
 from fakes import DLPackPair, only_cai
-from scenes import done
 
-from cai_bridge import CaiView, DLPackView, convert
+from cai_bridge import CaiView, DLPackView, Library, convert
 from cai_bridge._libraries._cupy import Cupy
 from cai_bridge._libraries._jax import Jax
 from cai_bridge._libraries._numba import Numba
@@ -30,6 +29,7 @@ LIBRARIES = {
     "numba": (Numba, CaiView),
     "warp": (Warp, CaiView),
     "tvm_ffi": (TvmFfi, DLPackView),
+    "registered": (type("Registered", (Library,), {"name": "registered"}), DLPackView),
 }
 FLOAT8_E3M4 = 7, 8, 1
 
@@ -129,12 +129,6 @@ def test_a_type_that_the_library_lacks_is_refused_and_its_bits_are_taken(
     cuda.synchronize()
 
 
-CONSUMERS = pytest.mark.parametrize(
-    ("to", "owner", "works_on"),
-    [("torch", 0, 0), ("torch", 1, 1), ("torch", 0, 1), ("jax", 1, 1), ("cupy", 1, 1)],
-)
-
-
 def handed_over(cuda: Any, streams: Any, to: str, owner: int, works_on: int) -> tuple[Any, Any]:
     """Managed memory that a producer writes late, and the library's array of it."""
     producer = cuda.stream("producer", device=owner)
@@ -153,50 +147,23 @@ def reads(made: Any, stream: Any) -> Any:
     return stream.read(made.view)
 
 
-@CONSUMERS
-def test_managed_memory_is_ordered_both_ways(
-    to: str, owner: int, works_on: int, cuda: Any, streams: Any
-) -> None:
-    producer, made = handed_over(cuda, streams, to, owner, works_on)
-    keep = made.view.owner
-    seen = reads(made, streams[works_on])
-    del made
-    producer.fill(keep.keep, 9.0)
-    assert done(seen) == [7.0] * 4
-
-
-@CONSUMERS
 @pytest.mark.unchecked
-@pytest.mark.parametrize("without", ["hand-over", "end"])
-def test_without_a_wait_there_is_a_race(
-    without: str, to: str, owner: int, works_on: int, cuda: Any, streams: Any
+@pytest.mark.parametrize("without", [None, "hand-over", "end"])
+@pytest.mark.parametrize(
+    ("to", "owner", "works_on"),
+    [("torch", 0, 0), ("torch", 1, 1), ("torch", 0, 1), ("jax", 1, 1), ("cupy", 1, 1)],
+)
+def test_managed_memory_is_ordered_both_ways(
+    to: str, owner: int, works_on: int, without: str | None, cuda: Any, streams: Any
 ) -> None:
     if without == "hand-over":
         cuda.suppress("cuStreamWaitEvent")
     producer, made = handed_over(cuda, streams, to, owner, works_on)
-    keep = made.view.owner
-    streams[works_on].read(made.view)
+    keep, seen = made.view.owner, reads(made, streams[works_on])
     if without == "end":
         cuda.suppress("cuStreamWaitEvent")
-        del made
-        producer.fill(keep.keep, 9.0)
+    del made
+    producer.fill(keep.keep, 9.0)
     cuda.synchronize()
-    assert {report.kind for report in cuda.reports} == {"race"}
-
-
-def test_a_registered_library_is_given_managed_memory_as_what_it_is(
-    cuda: Any, streams: Any
-) -> None:
-    from cai_bridge import Library
-
-    class Registered(Library):
-        name, types = "registered", (Array,)
-
-        def current_stream(self, device: int) -> Any:
-            return streams[device]
-
-        def make(self, view: Any, stream: Any) -> Any:
-            return Array(view, stream)
-
-    x = cuda.array([1.0], memory="managed")
-    assert convert(x, Registered()).view.device == (13, 0)
+    assert {report.kind for report in cuda.reports} == ({"race"} if without else set())
+    assert without or seen.value == [7.0] * 4

@@ -18,8 +18,6 @@ from specification import as_consumer
 
 from cai_bridge import DLPackView, convert, from_cai, to_cai, to_dlpack
 
-# --- dicts ----------------------------------------------------------------------------------------
-
 CAI_DOORS: dict[str, Any] = {
     "from_cai": from_cai,
     "from_cai of a dict": lambda x: from_cai(x.__cuda_array_interface__, owner=x),
@@ -49,11 +47,13 @@ def spoiled(row, good):
 def test_a_malformed_dict_is_refused_by_every_door_and_the_object_stays_usable(row, door, cuda):
     x = cuda.array([1.0, 2.0, 3.0, 4.0], speaks=())
     good = interface(x)
-    producer = OnlyCai(spoiled(row, good), keep=x)
+    bad = spoiled(row, good)
+    before, producer = dict(bad), OnlyCai(bad, keep=x)
     if row.get("where") == "CAI" and door != "to_cai":
         return  # DLPack has no word for it at all
     call = to_dlpack if door == "to_cai" and row.get("where") == "DLPack" else CAI_DOORS[door]
     assert_refused(row, call, producer)
+    assert [*map(id, bad.values())] == [*map(id, before.values())], "unchanged"
     producer.interface = good
     view = call(producer)
     assert (view.shape, view.ptr, view.owner) == ((4,), x.ptr, producer)
@@ -64,17 +64,6 @@ def test_a_malformed_dict_is_refused_by_every_door_and_the_object_stays_usable(r
     assert gone() is None
 
 
-@each("refusals", "cai", kind="StreamZero")
-def test_a_refused_dict_is_not_changed(row, cuda):
-    bad = spoiled(row, interface(cuda.array(shape=4)))
-    before = dict(bad)
-    assert_refused(row, from_cai, bad, owner=object())
-    assert bad == before
-
-
-# --- tensors --------------------------------------------------------------------------------------
-
-
 def made_of(row, ptr):
     """The row's tensor."""
     fields = {**row.get("set", {}), **dict.fromkeys(row.get("max", ()), 2**64 - 1)}
@@ -82,8 +71,9 @@ def made_of(row, ptr):
     return HandMade(ptr, null=row.get("null", ()), **form, **fields)
 
 
+@pytest.mark.parametrize("wanted", [True, False])
 @each("refusals", "tensor")
-def test_a_refused_capsule_is_not_consumed(row, cuda):
+def test_a_refused_capsule_is_not_consumed_and_its_tensor_deleted_once(row, wanted, cuda):
     x = cuda.array(shape=4)
     tensor = made_of(row, x.ptr)
     capsule = tensor.capsule()
@@ -91,39 +81,34 @@ def test_a_refused_capsule_is_not_consumed(row, cuda):
     for _ in range(2):
         assert_refused(row, to_cai, capsule)
         assert (capsules.name_of(capsule), tensor.deleted) == (name, 0)
-    taken = capsules.take(capsule)
+    taken = capsules.take(capsule) if wanted else None
     del capsule
-    assert tensor.deleted == 0
-    taken.delete()
-    assert tensor.deleted == 1
-    assert to_cai(HandMade(x.ptr).capsule()).ptr == x.ptr
-
-
-@each("refusals", "tensor")
-def test_a_refused_capsule_that_nobody_wants_deletes_its_tensor_once(row, cuda):
-    x = cuda.array(shape=4)
-    tensor = made_of(row, x.ptr)
-    capsule = tensor.capsule()
-    assert_refused(row, to_cai, capsule)
-    del capsule
+    if wanted:
+        assert tensor.deleted == 0
+        taken.delete()
     assert tensor.deleted == 1
 
 
-@pytest.mark.parametrize("made", [OnlyDLPack, DLPackPair])
+ASKED = {
+    "__dlpack__": lambda tensor: OnlyDLPack(lambda **_: tensor().capsule()),
+    "__dlpack__ and its device": lambda tensor: DLPackPair(lambda **_: tensor().capsule()),
+    "exchange API": lambda tensor: tables.speaker(tables.table(lambda _: tensor()))(),
+}
+
+
+@pytest.mark.parametrize("by", ASKED)
 @each("refusals", "tensor")
-def test_what_dlpack_methods_return_is_refused_alike(row, made, cuda):
+def test_what_a_producer_hands_out_is_refused_alike_and_deleted_once(row, by, cuda):
     x = cuda.array(shape=4)
     bad, good = made_of(row, x.ptr), HandMade(x.ptr)
-    kept = bad.capsule()
-    answers = [kept, good.capsule()]
-    producer = made(lambda **_: answers.pop(0))
+    answers = [bad, good]
+    producer = ASKED[by](lambda: answers.pop(0))
     assert_refused(row, to_cai, producer)
-    assert not capsules.name_of(kept).startswith("used")
-    assert bad.deleted == 0
+    assert bad.deleted == 1
     view = to_cai(producer)
-    assert (view.ptr, view.owner) == (x.ptr, producer)
-    del view, kept
-    assert (bad.deleted, good.deleted) == (1, 1)
+    assert (view.ptr, view.owner, good.deleted) == (x.ptr, producer, 0)
+    del view
+    assert good.deleted == 1
 
 
 @pytest.mark.parametrize("pair", [(1, 0), (10, 0), (2, -1), (2**33, 0), (2, 2**33), (-1, 0)])
@@ -134,55 +119,50 @@ def test_a_device_out_of_reach_is_refused_before_a_capsule_is_asked_for(pair):
     assert producer.asked == []
 
 
-@each("refusals", "tensor")
-def test_what_an_exchange_table_hands_out_is_refused_alike_and_deleted_once(row, cuda):
-    x = cuda.array(shape=4)
-    bad, good = made_of(row, x.ptr), HandMade(x.ptr)
-    answers = [bad, good]
-    producer = tables.speaker(tables.table(lambda _: answers.pop(0)))()
-    assert_refused(row, to_cai, producer)
-    assert bad.deleted == 1
-    view = to_cai(producer)
-    assert (view.ptr, good.deleted) == (x.ptr, 0)
-    del view
-    assert good.deleted == 1
-
-
-# --- arguments ------------------------------------------------------------------------------------
-
-
 def arguments(row):
     names = {"StreamField": StreamField, "StreamObject": StreamObject, "numpy": np}
     return {name: eval(text, names) for name, text in row["with"].items()}
 
 
-SPEAKS = ["exchange", "dlpack", "dlpack-legacy", "dlpack-strict", "dlpack-bare", "cai3"]
-ARGUMENTS = [(row, call) for row in rows("refusals", "argument") for call in row["call"]]
+# How each door of the rows is called, and what the array speaks.
+CALLS = {
+    "to_cai": [
+        (to_cai, speaks)
+        for speaks in (
+            "exchange",
+            "dlpack",
+            "dlpack-legacy",
+            "dlpack-strict",
+            "dlpack-bare",
+            "cai3",
+        )
+    ],
+    "from_cai": [(from_cai, "cai")],
+    "convert": [
+        (lambda x, to=to, tree=tree, **wishes: convert([x] if tree else x, to, **wishes), "cai")
+        for to in ("cai", "dlpack", "numpy", "tvm_ffi")
+        for tree in (False, True)
+    ],
+}
+ROWS = [(row, call) for row in rows("refusals", "argument") for call in row["call"]]
+CASES = [
+    pytest.param(row, *how, id=f"{call} {number} {row['kind']}-{row['with']}")
+    for row, call in ROWS
+    if call != "dlpack"
+    for number, how in enumerate(CALLS[call])
+]
 
 
-def refused_by(call):
-    """Run a test with every row of an argument that this door refuses."""
-    return pytest.mark.parametrize(
-        "row",
-        [row for row, name in ARGUMENTS if name == call],
-        ids=lambda row: f"{row['kind']}-{row['with']}",
-    )
-
-
-def test_every_door_of_the_rows_is_tested():
-    assert {call for _, call in ARGUMENTS} == {"to_cai", "from_cai", "convert", "dlpack"}
-
-
-@pytest.mark.parametrize("speaks", SPEAKS)
-@refused_by("to_cai")
-def test_to_cai_refuses_an_argument_and_takes_the_array_afterwards(row, speaks, cuda):
+@pytest.mark.parametrize(("row", "call", "speaks"), CASES)
+def test_an_argument_is_refused_and_the_array_taken_afterwards(row, call, speaks, cuda):
     x = cuda.array([1.0], speaks=speaks)
-    assert_refused(row, to_cai, x, **arguments(row))
+    assert_refused(row, call, x, **arguments(row))
     assert x.exports == 0
+    call(x)
     assert cuda.read(to_cai(x)) == [1.0]
 
 
-@refused_by("to_cai")
+@pytest.mark.parametrize("row", [row for row, call in ROWS if call == "to_cai"])
 def test_to_cai_refuses_an_argument_beside_a_capsule_and_leaves_it(row, cuda):
     tensor = HandMade((kept := cuda.array(shape=4)).ptr, owner=kept)
     capsule = tensor.capsule()
@@ -191,24 +171,7 @@ def test_to_cai_refuses_an_argument_beside_a_capsule_and_leaves_it(row, cuda):
     assert to_cai(capsule).shape == (4,)
 
 
-@refused_by("from_cai")
-def test_from_cai_refuses_an_argument_and_takes_the_array_afterwards(row, cuda):
-    x = cuda.array([1.0], speaks="cai")
-    assert_refused(row, from_cai, x, **arguments(row))
-    assert cuda.read(from_cai(x)) == [1.0]
-
-
-@pytest.mark.parametrize("tree", [False, True])
-@pytest.mark.parametrize("to", ["cai", "dlpack", "numpy", "tvm_ffi"])
-@refused_by("convert")
-def test_convert_refuses_an_argument_and_takes_the_array_afterwards(row, to, tree, cuda):
-    x = cuda.array([1.0], speaks="cai")
-    x = [x] if tree else x
-    assert_refused(row, convert, x, to, **arguments(row))
-    convert(x, to)
-
-
-@refused_by("dlpack")
+@pytest.mark.parametrize("row", [row for row, call in ROWS if call == "dlpack"])
 def test_a_view_refuses_an_argument_and_exports_afterwards(row, cuda):
     x = cuda.array([1.0, 2.0], speaks="cai")
     view = from_cai(x)
@@ -223,16 +186,9 @@ def test_a_view_refuses_an_argument_and_exports_afterwards(row, cuda):
     assert gone() is None
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda x: from_cai(only_cai(x)).__dlpack__(None, (1, 0)),
-        lambda x: to_cai(),
-    ],
-)
-def test_dlpack_takes_but_its_stream_by_position_and_a_conversion_an_object(call, cuda):
+def test_dlpack_takes_but_its_stream_by_position(cuda):
     with pytest.raises(TypeError):
-        call(cuda.array(shape=4))
+        from_cai(only_cai(cuda.array(shape=4))).__dlpack__(None, (1, 0))
 
 
 @pytest.mark.parametrize("flag", [True, False])
@@ -246,22 +202,14 @@ def test_numpys_flags_are_flags(flag, cuda):
     cuda.synchronize()
 
 
-def test_the_error_of_a_flag_that_fails_to_say_passes_through(cuda):
+@pytest.mark.parametrize("argument", ["readonly", "stream"])
+def test_the_error_of_an_argument_passes_through_unchanged(argument, cuda):
     def torn(self):
         raise OSError("torn")
 
-    flag = type("bool_", (), {"__module__": "numpy", "__bool__": torn})()
+    torn_one = {"__module__": "numpy", "__bool__": torn, "__cuda_stream__": torn}
     with pytest.raises(OSError, match=r"^torn$"):
-        to_cai(cuda.array([1.0]), readonly=flag)
-
-
-def test_the_error_of_a_stream_object_passes_through_unchanged(cuda):
-    class Torn:
-        def __cuda_stream__(self):
-            raise OSError("torn")
-
-    with pytest.raises(OSError, match=r"^torn$"):
-        to_cai(cuda.array([1.0]), stream=Torn())
+        to_cai(cuda.array([1.0]), **{argument: type("bool_", (), torn_one)()})
 
 
 def test_a_released_managed_tensor_is_refused_by_the_views_table(cuda):
@@ -296,9 +244,5 @@ def test_a_dict_is_not_its_own_owner(cuda):
     with pytest.raises(ValueError, match="owner: got the dict itself; allowed: the object that"):
         from_cai(said, owner=said)
 
-    class Owning(dict):
-        """One that has the owner as an attribute."""
-
-    owning = Owning(said)
-    owning.owner = array
+    owning = type("Owning", (dict,), {"owner": array})(said)
     assert from_cai(owning, owner=owning).owner is owning
