@@ -5,66 +5,51 @@ interpreter's lock go for one kind of library object and keeps it for the other:
 what that takes.
 """
 
-from __future__ import annotations
-
 import ctypes
 import statistics
-from collections.abc import Iterator
-from typing import Any
 
-from timing import Parts, Row, timed
+from timing import Row, timed
 
 GROUP = "floors"
 LEGACY = 1
 ATTRIBUTES = (1, 2, 8, 9)
 """Context, kind of memory, managed, device: what the bridge asks of a pointer."""
 
-OF_LIBRARIES: dict[str, list[tuple[int, str]]] = {
+A_DICT = (
+    '{"shape": (four, four), "typestr": text, "data": (address, False), "version": 3,'
+    ' "strides": None, "stream": 1}'
+)
+A_CUPY_ARRAY = "cupy.ndarray((four, four), kind, Pointer(Memory(address, 64, host, 0), 0))"
+# What asking a library, and answering, takes. A view is Python's own; NumPy makes a capsule, and
+# answers for an attribute, in C. CuPy's array is made by its types, which is the public way.
+OF_LIBRARIES = {
     "SMV(t)": [(1, "SMV.from_dlpack(t, stream_ptr=-1)")],
     "guards": [(1, "t.requires_grad"), (1, "t.is_neg()"), (-1, "pass"), (-1, "pass")],
     "its handle": [(1, "side_object.cuda_stream")],
     "cupy's attributes": [(1, "c.shape, c.strides, c.dtype, c.data.ptr")],
     "numba's dict": [(1, "n.__cuda_array_interface__")],
-    "a dict": [
-        (
-            1,
-            '{"shape": (four, four), "typestr": text, "data": (address, False), "version": 3,'
-            ' "strides": None, "stream": 1}',
-        )
-    ],
+    "a dict": [(1, A_DICT)],
     "a capsule": [(1, "host.__dlpack__(stream=None)")],
     "a view": [(1, "memoryview(host)")],
     "a getter": [(1, "host.ndim")],
-    "a CuPy array": [
-        (1, "cupy.ndarray((four, four), kind, Pointer(Memory(address, 64, host, 0), 0))")
-    ],
+    "a CuPy array": [(1, A_CUPY_ARRAY)],
 }
-"""What asking a library, and answering, takes. A view is Python's own; NumPy makes a capsule, and
-answers for an attribute, in C. CuPy's array is made by its types, which is the public way.
-"""
 
-OF_THOUSANDS: dict[str, list[tuple[int, str]]] = {
+# The same of the thousand tensors of a list, less the loop; they have no rows of their own.
+A_TENSOR = "SMV.from_dlpack(one, stream_ptr=-1) is None or one.requires_grad or one.is_neg()"
+OF_THOUSANDS = {
     "a thousand SMV(t), guards": [
-        (
-            1,
-            "any(SMV.from_dlpack(one, stream_ptr=-1) is None or one.requires_grad or one.is_neg()"
-            " for one in tensors)",
-        ),
+        (1, f"any({A_TENSOR} for one in tensors)"),
         (-1, "any(one is None for one in tensors)"),
     ],
     "a thousand CuPy arrays": [
-        (
-            1,
-            "[cupy.ndarray((four, four), kind, Pointer(Memory(address, 64, host, 0), 0))"
-            " for _ in tensors]",
-        ),
+        (1, f"[{A_CUPY_ARRAY} for _ in tensors]"),
         (-1, "[host for _ in tensors]"),
     ],
 }
-"""The same of the thousand tensors of a list, less the loop; they have no rows of their own."""
 
 
-def parts(found: dict[str, Any]) -> Parts:
+def parts(found):
     """Give the parts that pairs.toml adds up, and add to `found` what their statements speak of."""
     import numpy as np
 
@@ -77,7 +62,7 @@ def parts(found: dict[str, Any]) -> Parts:
     return {**libraries, **of_driver(found), **of_streams(found), **of_tensors(found)}
 
 
-def of_driver(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
+def of_driver(found):
     """The driver's calls of an order each way, of a look at a pointer, and the lock's release."""
     from gpu import driver as cuda_driver
 
@@ -103,15 +88,12 @@ def of_driver(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
         "pointer": ctypes.c_uint64(found["t"].data_ptr()),
     }
 
-    def call(function: str, arguments: str) -> list[tuple[int, str]]:
+    def call(function, arguments):
         # Less a call of the same arguments that takes no notice of them.
         nothing = f"keeping.cuDriverGetVersion(version,{arguments.partition(',')[2]})"
         return [(1, f"keeping.{function}({arguments})"), (-1, nothing)]
 
-    lock = [
-        (1, "letting.cuDriverGetVersion(version)"),
-        (-1, "keeping.cuDriverGetVersion(version)"),
-    ]
+    lock = [(1, "letting.cuDriverGetVersion(version)"), (-1, "keeping.cuDriverGetVersion(version)")]
     capturing = call("cuStreamIsCapturing", "other, answer")
     context = call("cuCtxGetCurrent", "answer") + call("cuCtxGetId", "context, answer")
     around = 2 * capturing + context + lock
@@ -128,7 +110,7 @@ def of_driver(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
     }
 
 
-def of_streams(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
+def of_streams(found):
     """Where torch and CuPy work now: who reads a dict is taken to work there."""
     if not {"t", "c"} <= found.keys():
         return {}
@@ -152,7 +134,7 @@ def of_streams(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
     return {"current streams": [*asked, (1, "cupys(0)"), (-1, "no_cupys(0)")]}
 
 
-def of_tensors(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
+def of_tensors(found):
     """torch makes a tensor of a managed one, and lets go of it, by its table.
 
     The managed one is torch's own: to make and to delete that is a part of its own.
@@ -194,7 +176,7 @@ def of_tensors(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
     }
 
 
-def floor_rows(found: dict[str, Any], known: Parts, between: Any) -> Iterator[Row]:
+def floor_rows(found, known, between):
     """The parts by themselves."""
     for name, terms in known.items():
         if name in OF_THOUSANDS:
@@ -209,9 +191,7 @@ def floor_rows(found: dict[str, Any], known: Parts, between: Any) -> Iterator[Ro
         yield Row(GROUP, name, min(sums), median=statistics.median(sums))
 
 
-def rounds(
-    terms: list[tuple[int, str]], times: dict[str, list[float]]
-) -> Iterator[list[tuple[int, float]]]:
+def rounds(terms, times):
     """Each round's times of `terms`, with their signs."""
     for one in zip(*(times[text] for _, text in terms), strict=True):
         yield [(sign, value) for (sign, _), value in zip(terms, one, strict=True)]

@@ -1,14 +1,10 @@
 """Rows for a GPU: the bridge beside the libraries' own ways, in one run."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from floors import floor_rows, parts
 from timing import CALLS, Pair, Row, least_host_ms
@@ -21,45 +17,36 @@ PENDING_MS = 100.0
 HOST_BUDGET_MS = 0.1
 CONVERT_BUDGET_MS = 0.05
 
+# What `convert` makes arrays of without a wait of the host, and the modules that have them.
 LIBRARIES = {
-    "torch": "torch",
-    "cupy": "cupy",
+    **{name: name for name in ("torch", "cupy", "jax", "tvm_ffi", "warp", "rmm")},
     "numba": "numba.cuda",
-    "jax": "jax",
     "cuda": "cuda.core",
-    "tvm_ffi": "tvm_ffi",
-    "warp": "warp",
-    "rmm": "rmm",
 }
-"""What `convert` makes arrays of without a wait of the host, and the modules that have them."""
-
 TABLE = Path(__file__).with_name("pairs.toml")
 
 
-def groups() -> Iterator[tuple[str, int, list[Pair]]]:
+def groups():
     """The table's groups: name, calls a round, pairs."""
     for group in tomllib.loads(TABLE.read_text())["group"]:
         pairs = [Pair(**{"name": pair["bridge"], **pair}) for pair in group["pair"]]
         yield group["name"], group.get("calls", CALLS), pairs
 
 
-def names() -> dict[str, Any]:
+def names():
     """What the statements speak of; a library that is missing leaves its names out."""
     import numpy as np
 
     from cai_bridge import convert, from_cai, to_cai
 
     if not hasattr(np, "row_stack"):  # numba 0.68 still reads the name at import
-        np.row_stack = np.vstack  # type: ignore[attr-defined]
-    found: dict[str, Any] = {"convert": convert, "from_cai": from_cai, "to_cai": to_cai}
+        np.row_stack = np.vstack
+    found = {"convert": convert, "from_cai": from_cai, "to_cai": to_cai}
     for add in (add_torch, add_cupy, add_numba, add_jax, add_core, add_tvm):
         try:
             add(found, np)
         except Exception as error:
-            print(
-                f"left out: {add.__name__.removeprefix('add_')}: {type(error).__name__}: {error}",
-                file=sys.stderr,
-            )
+            left_out(add.__name__.removeprefix("add_"), error)
     if "t" in found:
         found["cai"] = to_cai(found["t"])
         if "cuda" in found:
@@ -75,11 +62,11 @@ def names() -> dict[str, Any]:
 class Stub:
     """The cheapest CAI producer there is: a ready-made dict."""
 
-    def __init__(self, interface: dict[str, Any]) -> None:
+    def __init__(self, interface):
         self.__cuda_array_interface__ = interface
 
 
-def add_torch(found: dict[str, Any], np: Any) -> None:
+def add_torch(found, np):
     torch = importlib.import_module("torch")
     side, event, default = torch.cuda.Stream(), torch.cuda.Event(), torch.cuda.default_stream()
     found |= {
@@ -92,7 +79,7 @@ def add_torch(found: dict[str, Any], np: Any) -> None:
     }
 
 
-def add_cupy(found: dict[str, Any], np: Any) -> None:
+def add_cupy(found, np):
     cupy = importlib.import_module("cupy")
     found |= {"cupy": cupy, "c": cupy.zeros((16, 16), np.float32)}
     if "side" not in found:
@@ -100,18 +87,18 @@ def add_cupy(found: dict[str, Any], np: Any) -> None:
         found |= {"side_object": side, "side": side.ptr}
 
 
-def add_numba(found: dict[str, Any], np: Any) -> None:
+def add_numba(found, np):
     from numba import cuda
 
     @cuda.jit
-    def kernel(array):  # type: ignore[no-untyped-def]
+    def kernel(array):
         if cuda.grid(1) == 0:
             array[0, 0] = 1.0
 
     found |= {"cuda": cuda, "kernel": kernel, "n": cuda.to_device(np.zeros((16, 16), np.float32))}
 
 
-def add_jax(found: dict[str, Any], np: Any) -> None:
+def add_jax(found, np):
     jax = importlib.import_module("jax")
     array = jax.block_until_ready(
         jax.device_put(np.zeros((16, 16), np.float32), jax.devices("gpu")[0])
@@ -119,84 +106,72 @@ def add_jax(found: dict[str, Any], np: Any) -> None:
     found |= {"jax": jax, "j": array}
 
 
-def add_core(found: dict[str, Any], np: Any) -> None:
+def add_core(found, np):
     found["SMV"] = importlib.import_module("cuda.core.utils").StridedMemoryView
 
 
-def add_tvm(found: dict[str, Any], np: Any) -> None:
+def add_tvm(found, np):
     found["tvm_ffi"] = importlib.import_module("tvm_ffi")
 
 
-def host_rows(found: dict[str, Any]) -> Iterator[Row]:
-    """How long the host is held while the producer has work pending, in both directions."""
-    cuda = driver()
-    consumer = cuda.stream()
-    from_cai, to_cai = found["from_cai"], found["to_cai"]
-    cases: list[tuple[str, str, Callable[[], object]]] = [
-        ("to_cai(torch) and its dict", "t", lambda: to_cai(found["t"]).__cuda_array_interface__),
-        ("to_cai(torch, stream=side)", "t", lambda: to_cai(found["t"], stream=consumer)),
-        (
-            "from_cai(cupy).__dlpack__(stream=side)",
-            "c",
-            lambda: from_cai(found["c"]).__dlpack__(stream=consumer),
-        ),
-        (
-            "tvm_ffi.from_dlpack(from_cai(cupy))",
-            "c",
-            lambda: found["tvm_ffi"].from_dlpack(from_cai(found["c"])),
-        ),
-    ]
-    budgets = dict.fromkeys((name for name, *_ in cases), HOST_BUDGET_MS)
+# What is timed while the producer has work pending, in both directions.
+HELD = {
+    "to_cai(torch) and its dict": "to_cai(t).__cuda_array_interface__",
+    "to_cai(torch, stream=side)": "to_cai(t, stream=consumer)",
+    "from_cai(cupy).__dlpack__(stream=side)": "from_cai(c).__dlpack__(stream=consumer)",
+    "tvm_ffi.from_dlpack(from_cai(cupy))": "tvm_ffi.from_dlpack(from_cai(c))",
+}
+
+
+def host_rows(found):
+    """How long the host is held while the producer has work pending."""
+    cuda, group = driver(), f"host held, {PENDING_MS:.0f} ms pending"
+    names = {**found, "consumer": cuda.stream()}
+    cases = [(name, text, HOST_BUDGET_MS) for name, text in HELD.items()]
     for library in libraries_there():
         source = "c" if library == "torch" else "t"
-        cases.append((f"convert({source}, {library})", source, converting(found, source, library)))
-    for name, needs, action in cases:
-        budget = budgets.get(name, CONVERT_BUDGET_MS)
+        text = f"convert({source}, {library!r})"
+        cases.append((f"convert({source}, {library})", text, CONVERT_BUDGET_MS))
+    for name, text, budget in cases:
+        action = eval(f"lambda: {text}", names)
         try:
-            if needs not in found:
-                continue
             for _ in range(20):
                 action()
             # Both libraries work on the legacy default stream here, so that is where the work is
             # pending.
             held = least_host_ms(action, lambda: cuda.spin(1, PENDING_MS), cuda.synchronize)
         except Exception as error:
-            yield Row(
-                f"host held, {PENDING_MS:.0f} ms pending",
-                name,
-                None,
-                remark=f"{type(error).__name__}: {error}",
-            )
-            continue
-        yield Row(f"host held, {PENDING_MS:.0f} ms pending", name, held, "ms", budget=budget)
+            yield Row(group, name, None, remark=f"{type(error).__name__}: {error}")
+        else:
+            yield Row(group, name, held, "ms", budget=budget)
     cuda.synchronize()
-    cuda("cuStreamDestroy_v2", consumer)
+    cuda("cuStreamDestroy_v2", names["consumer"])
 
 
-def libraries_there() -> list[str]:
+def left_out(name, error):
+    print(f"left out: {name}: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+def libraries_there():
     """List the libraries that are installed."""
     there = []
     for library, module in LIBRARIES.items():
         try:
             importlib.import_module(module)
         except Exception as error:
-            print(f"left out: {library}: {type(error).__name__}: {error}", file=sys.stderr)
+            left_out(library, error)
         else:
             there.append(library)
     return there
 
 
-def converting(found: dict[str, Any], source: str, library: str) -> Callable[[], object]:
-    return lambda: found["convert"](found[source], library)
-
-
-def why_not() -> str | None:
+def why_not():
     from gpu import driver as cuda_driver
 
     return cuda_driver.why_no_gpu()
 
 
-def driver() -> Any:
+def driver():
     """Load the driver; the primary context of its device is current from here on."""
     from gpu import driver as cuda_driver
 
@@ -205,7 +180,7 @@ def driver() -> Any:
     return loaded
 
 
-def rows() -> Iterator[Row]:
+def rows():
     found = names()
     # Before each of what takes turns: queues that fill up would be timed, too.
     settle = found["torch"].cuda.synchronize if "torch" in found else None

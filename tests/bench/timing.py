@@ -15,9 +15,8 @@ import gc
 import statistics
 import time
 import timeit
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 ROUNDS = 61
 CALLS = 200
@@ -54,7 +53,7 @@ class Row:
     """The same of the floor."""
 
     @property
-    def verdict(self) -> str:
+    def verdict(self):
         if self.value is None:
             return "not measured"
         if self.budget is None:
@@ -66,18 +65,13 @@ class Row:
         return "at floor" if is_near else "over"
 
 
-def settle() -> None:
+def settle():
     """Let end what the row before has left behind: JAX's threads go on with it for 0.1 s."""
     gc.collect()
     time.sleep(SETTLE_S)
 
 
-def timed(
-    statements: Sequence[str],
-    names: dict[str, Any],
-    calls: int = CALLS,
-    between: Callable[[], object] | None = None,
-) -> list[list[float]]:
+def timed(statements, names, calls=CALLS, between=None):
     """The times of a call of each statement in ns, of `ROUNDS` rounds, in which they take turns.
     `between` is called before each, untimed.
     """
@@ -85,7 +79,7 @@ def timed(
     timers = [timeit.Timer(text, globals=names) for text in statements]
     for timer in timers:
         timer.timeit(max(50, calls // 4))
-    times: list[list[float]] = [[] for _ in timers]
+    times = [[] for _ in timers]
     for _ in range(ROUNDS):
         for timer, found in zip(timers, times, strict=True):
             if between is not None:
@@ -94,13 +88,13 @@ def timed(
     return times
 
 
-def together(parts: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+def together(parts):
     """The parts as two statements: those that count, one after another, and those taken off."""
     texts = {sign: "; ".join(text for one, text in parts if one == sign) for sign in (1, -1)}
     return [(sign, text) for sign, text in texts.items() if text]
 
 
-def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+def ratio(ours, theirs):
     """How many times the others' time ours is: the median of the rounds."""
     return statistics.median(own / other for own, other in zip(ours, theirs, strict=True))
 
@@ -117,39 +111,29 @@ class Pair:
     budget: float | None = None
     floor: str = ""
 
-    def parts(self, known: Parts) -> list[tuple[int, str]]:
+    def parts(self, known):
         """What its floor is, as statements; nothing where a part is not known."""
         names = [part.strip() for part in self.floor.split("+") if part.strip()]
         if not all(name in known for name in names):
             return []
         return together([term for name in names for term in known[name]])
 
-    def measure(
-        self,
-        group: str,
-        names: dict[str, Any],
-        calls: int = CALLS,
-        known: Parts | None = None,
-        between: Callable[[], object] | None = None,
-    ) -> Row:
+    def measure(self, group, names, calls=CALLS, known=None, between=None):
         """Run its statements in turns."""
         parts = self.parts(known or {})
         statements = list(dict.fromkeys([self.bridge, self.peer, *(text for _, text in parts)]))
         statements = [text for text in statements if text]
         try:
             times = dict(zip(statements, timed(statements, names, calls, between), strict=True))
-        except (
-            Exception
-        ) as error:  # a library that is missing or refuses costs its row, not the run
+        except Exception as error:
+            # A library that is missing or refuses costs its row, not the run.
             remark = f"{type(error).__name__}: {error}"
             return Row(group, self.name, None, peer=self.peer, budget=self.budget, remark=remark)
         ours, theirs = times[self.bridge], times.get(self.peer)
         floors = [sum(sign * times[text][at] for sign, text in parts) for at in range(ROUNDS)]
         from_floor = ratio(ours, floors) if parts else None
         return Row(
-            group,
-            self.name,
-            min(ours),
+            *(group, self.name, min(ours)),
             peer=self.peer,
             peer_value=min(theirs) if theirs else None,
             budget=self.budget,
@@ -160,9 +144,7 @@ class Pair:
         )
 
 
-def least_host_ms(
-    action: Callable[[], object], make_pending: Callable[[], object], finish: Callable[[], object]
-) -> float:
+def least_host_ms(action, make_pending, finish):
     """The least host time of `action` in ms over a few tries, with work queued in front of each."""
     times = []
     for _ in range(15):
