@@ -9,9 +9,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
-from cai_bridge import from_cai, to_cai
+from cai_bridge import convert, from_cai, to_cai
 from cai_bridge.testing import SimulatedCuda
 
 STREAMS = ("legacy", "per-thread", "blocking", "non-blocking")
@@ -57,33 +58,33 @@ class Scene:
             yield
 
 
-def by_dict(scene: Scene) -> tuple[Any, Any]:
+def by_dict(scene: Scene, take: Callable[..., Any] = to_cai) -> tuple[Any, Any]:
     """DLPack producer, CAI consumer: the view is the consumer's hold on the memory."""
     with scene.current():
-        view = to_cai(scene.array, stream=scene.consumer)
+        view = take(scene.array, stream=scene.consumer)
     return scene.consumer.read(view), view
 
 
-def by_capsule(scene: Scene) -> tuple[Any, Any]:
+def by_capsule(scene: Scene, declared: bool = False) -> tuple[Any, Any]:
     """CAI producer, DLPack consumer: the capsule's managed tensor is."""
-    view = from_cai(scene.array)
+    view = from_cai(scene.array, stream=scene.producer if declared else None)
     seen = scene.cuda.consumer("dlpack", scene.consumer).read(view)
     view.release()
     return seen, seen
 
 
-def by_capsule_of_a_declared_stream(scene: Scene) -> tuple[Any, Any]:
-    view = from_cai(scene.array, stream=scene.producer)
-    seen = scene.cuda.consumer("dlpack", scene.consumer).read(view)
-    view.release()
-    return seen, seen
+def converted(x: Any, stream: Any) -> Any:
+    return convert([x], "cai", stream=stream)[0]
 
 
+# What the producer speaks, and how the consumer comes by the array.
 DOORS: dict[str, tuple[Any, Callable[[Scene], tuple[Any, Any]]]] = {
     "exchange to dict": ("exchange", by_dict),
     "cai3 to capsule": ("cai3", by_capsule),
-    "cai2, declared, to capsule": ("cai2", by_capsule_of_a_declared_stream),
+    "cai2, declared, to capsule": ("cai2", partial(by_capsule, declared=True)),
     "cai3 to dict": ("cai3", by_dict),
+    "both to dict": (("dlpack", "cai3"), by_dict),
+    "both in a tree": (("dlpack", "cai3"), partial(by_dict, take=converted)),
 }
 
 

@@ -1,30 +1,36 @@
-"""Ends that others cause: in a destructor, in another end, by a stream that was closed."""
+"""Ends that others cause: in a destructor, in another end, by whoever is asked for something."""
 
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import Any
 
 import pytest
+from fakes import StreamObject, interface
 from scenes import done
+from stand_in import Array, StandIn, no_libraries
 
-from cai_bridge import DriverError, convert, from_cai, to_cai
+from cai_bridge import DriverError, _core, adapt, convert, from_cai, register, to_cai, to_dlpack
 
-# --- in the destructor of an owner ----------------------------------------------------------------
+__all__ = ["no_libraries"]
 
 
 class Owner:
-    """Says what an array says, and does something at its end."""
+    """Says what an array says, and does something as it is asked and at its end."""
 
-    def __init__(self, array: Any, at_end: Any) -> None:
-        self.array, self.at_end = array, at_end
+    def __init__(self, array: Any, at_end: Any = None, asked: Any = None) -> None:
+        self.array, self.at_end, self.asked = array, at_end, asked
 
     @property
     def __cuda_array_interface__(self) -> Any:
+        if self.asked:
+            self.asked(self)
         return self.array.__cuda_array_interface__
 
     def __del__(self) -> None:
-        self.at_end()
+        if self.at_end:
+            self.at_end()
 
 
 @pytest.mark.parametrize("how", ["release", "the last reference"])
@@ -54,65 +60,36 @@ def test_whoever_ends_a_view_in_an_end_goes_on_with_its_memory_at_once(
     assert not views
 
 
-class Frame:
-    """Frees its memory in the order of its own stream, once its views are released."""
-
-    def __init__(self, cuda: Any, stream: Any) -> None:
-        self.x = cuda.array([1.0] * 4, speaks=(), stream=stream, memory="pool")
-        self.stream, self.views = stream, list[Any]()
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        data = {"shape": (4,), "typestr": "<f4", "data": (self.x.ptr, False)}
-        return {**data, "version": 3, "stream": self.stream.handle}
-
-    def __del__(self) -> None:
-        for view in self.views:
-            view.release()
-        del self.x
-
-
-@pytest.mark.parametrize("door", ["to_cai", "dlpack"])
-def test_a_view_that_its_owner_releases_as_garbage_is_in_order(cuda: Any, door: str) -> None:
+@pytest.mark.parametrize("to", ["cai", "dlpack"])
+def test_a_view_that_its_owner_releases_as_garbage_is_in_order(cuda: Any, to: str) -> None:
+    """The owner frees its memory in the order of its own stream, once its views are released."""
     theirs, consumer = cuda.stream("frame's"), cuda.stream("consumer")
-    frame = Frame(cuda, theirs)
-    frame.views.append(
-        to_cai(frame, stream=consumer)
-        if door == "to_cai"
-        else convert(frame, "dlpack", stream=consumer)
+    views: list[Any] = []
+    frame = Owner(
+        cuda.array([1.0] * 4, speaks="cai3", stream=theirs, memory="pool"),
+        lambda views=views: [view.release() for view in views],
     )
-    seen = consumer.read(frame.views[0])
-    del frame
+    views.append(convert(frame, to, stream=consumer))
+    seen = consumer.read(views[0])
+    del frame, views
     gc.collect()
     assert done(seen) == [1.0] * 4
-
-
-# --- by whoever is asked at an end ----------------------------------------------------------------
 
 
 def test_a_producer_that_makes_views_while_an_end_is_put_off_is_not_asked_for_ever(
     cuda: Any,
 ) -> None:
-    theirs, captured = cuda.stream("theirs"), cuda.stream("captured", blocking=True)
-    x = cuda.array([1.0] * 4, speaks="cai3", stream=theirs)
+    captured, busy = cuda.stream("captured", blocking=True), []
 
-    class Again:
-        busy = False
+    def again(owner: Owner) -> None:
+        if not busy:
+            busy.append(1)
+            assert to_cai(owner).__cuda_array_interface__
+            busy.clear()
 
-        @property
-        def __cuda_array_interface__(self) -> Any:
-            if not self.busy:
-                self.busy = True
-                view = to_cai(self)
-                assert view.__cuda_array_interface__
-                self.busy = False
-                del view
-            return x.__cuda_array_interface__
-
+    x = cuda.array([1.0] * 4, speaks="cai3", stream=cuda.stream("theirs"))
     with cuda.capture(captured):
-        view = to_cai(Again())
-        assert view.__cuda_array_interface__
-        del view
+        assert to_cai(Owner(x, asked=again)).__cuda_array_interface__
     cuda.synchronize()
     to_cai(x).release()
     gc.collect()
@@ -120,32 +97,25 @@ def test_a_producer_that_makes_views_while_an_end_is_put_off_is_not_asked_for_ev
 
 @pytest.mark.parametrize("several", [False, True])
 def test_work_that_a_getter_queues_is_waited_for(cuda: Any, several: bool) -> None:
-    theirs, consumer, done = cuda.stream("theirs"), cuda.stream("consumer"), list[bool]()
+    theirs, consumer = cuda.stream("theirs"), cuda.stream("consumer")
+    asked, over = list[Any](), list[bool]()
 
-    class Lazy:
-        """Does its work when it is asked."""
+    def work(owner: Owner) -> None:
+        if not over:
+            asked.append(owner)
+            theirs.fill(owner.array, float(asked.count(owner)))
 
-        def __init__(self) -> None:
-            self.x = cuda.array([0.0] * 4, speaks="cai3", stream=theirs)
-            self.asked = 0
-
-        @property
-        def __cuda_array_interface__(self) -> Any:
-            if not done:
-                self.asked += 1
-                theirs.fill(self.x, float(self.asked))
-            return self.x.__cuda_array_interface__
-
-    arrays = [Lazy(), Lazy()]
+    arrays = [
+        Owner(cuda.array([0.0] * 4, speaks="cai3", stream=theirs), asked=work) for _ in range(2)
+    ]
     if several:
         views = convert(arrays, "cai", stream=consumer)
     else:
         views = [convert(x, "cai", stream=consumer) for x in arrays]
     read = [consumer.read(view) for view in views]
-    done.append(True)
+    over.append(True)
     del views
-    cuda.synchronize()
-    assert [seen.value for seen in read] == [[float(x.asked)] * 4 for x in arrays]
+    assert [done(seen) for seen in read] == [[float(asked.count(x))] * 4 for x in arrays]
 
 
 def test_no_stream_is_lost_between_the_question_and_the_order(cuda: Any) -> None:
@@ -155,11 +125,7 @@ def test_no_stream_is_lost_between_the_question_and_the_order(cuda: Any) -> None
     class Holds:
         """An owner whose end destroys a stream."""
 
-        def __dlpack__(self, **wishes: Any) -> Any:
-            return x.__dlpack__(**wishes)
-
-        def __dlpack_device__(self) -> Any:
-            return x.__dlpack_device__()
+        __dlpack__, __dlpack_device__ = x.__dlpack__, x.__dlpack_device__
 
         def __del__(self) -> None:
             theirs.destroy()
@@ -172,3 +138,81 @@ def test_no_stream_is_lost_between_the_question_and_the_order(cuda: Any) -> None
     with pytest.raises(DriverError, match="cuModuleUnload: got CUDA_ERROR_NOT_PERMITTED"):
         # The stream is gone before it is asked for: the host would wait, which it may not here.
         other.synchronize()
+
+
+# Whoever is asked may drop a view of another array where its order fails. That end is left for
+# later, and is carried out by the end of the call around it.
+
+
+class Leaves:
+    """An array to be asked for, and another whose view ends meanwhile."""
+
+    def __init__(self, cuda: Any) -> None:
+        self.cuda, self.asked = cuda, 0
+        self.x, self.speaking = cuda.array([1.0] * 4), cuda.array([1.0], speaks="dlpack")
+        other = cuda.array([1.0] * 4, speaks="cai3", memory="pool", stream=cuda.stream("producer"))
+        self.gone, self.held = weakref.ref(other), [to_cai(other, stream=cuda.stream("consumer"))]
+
+    def leave(self, *_: Any, **__: Any) -> None:
+        """End that view where its order fails."""
+        self.asked += 1
+        if self.held:
+            self.cuda.fail("cuEventRecord")
+            self.held.clear()
+            assert self.cuda.clear_faults() == 0, "the end was not tried"
+            assert self.gone() is not None
+
+    def doing(self, act: Any) -> Any:
+        """A method or a property that leaves, and then does what `act` does."""
+
+        def method(*arguments: Any, **keywords: Any) -> Any:
+            self.leave()
+            return act(*arguments, **keywords)
+
+        return method
+
+    def speaker(self, asked: str) -> Any:
+        """An object that speaks DLPack, and leaves as it is asked for that."""
+        members = {
+            "__dlpack__": lambda _, **how: to_dlpack(self.x).__dlpack__(**how),
+            "__dlpack_device__": lambda _: (2, 0),
+        }
+        return type("Speaker", (), {**members, asked: self.doing(members[asked])})()
+
+    def owner(self) -> Any:
+        described = type("X", (), {"__cuda_array_interface__": interface(self.x, stream=1)})
+        return Owner(described, asked=self.leave)
+
+    def stream(self) -> Any:
+        return type("Asked", (StreamObject,), {"__cuda_stream__": self.doing(lambda _: (0, 1))})(0)
+
+    def library(self, method: str) -> str:
+        members = {"current_stream": StandIn.current_stream, "make": lambda _, *made: Array(*made)}
+        kind = type("Asked", (StandIn,), {**members, method: self.doing(members[method])})
+        register(kind({0: self.cuda.legacy}))
+        return "stand_in"
+
+
+ASKED: dict[str, Any] = {
+    "__dlpack__, by to_cai": lambda s: to_cai(s.speaker("__dlpack__")),
+    "__dlpack__, by convert": lambda s: convert([s.speaker("__dlpack__")], "cai"),
+    "__dlpack_device__": lambda s: to_cai(s.speaker("__dlpack_device__")),
+    "the dict": lambda s: from_cai(s.owner()),
+    "the dict, by to_dlpack": lambda s: to_dlpack(s.owner()),
+    "a stream object": lambda s: to_cai(s.speaking, stream=s.stream()),
+    "a stream object, by a view": lambda s: to_dlpack(s.speaking).__dlpack__(stream=s.stream()),
+    "a library's stream": lambda s: convert(s.speaking, s.library("current_stream")),
+    "a library's array": lambda s: convert(s.speaking, s.library("make")),
+    "a function": lambda s: adapt(s.leave, to="cai")(s.speaking),
+}
+
+
+@pytest.mark.usefixtures("no_libraries")
+@pytest.mark.parametrize("who", ASKED)
+def test_an_end_that_was_left_is_carried_out_by_the_end_of_the_call(cuda: Any, who: str) -> None:
+    scene = Leaves(cuda)
+    made = ASKED[who](scene)
+    assert scene.asked
+    assert scene.gone() is None, "left until somebody calls again"
+    del made
+    assert _core._settle() == 0
