@@ -32,6 +32,7 @@ from scenes import (
     read_before,
     with_block,
 )
+from specification import as_consumer, as_producer
 
 from cai_bridge import DriverError, from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
@@ -59,6 +60,8 @@ def run(
         return cuda.reports, pending.value, made
 
 
+@as_consumer("no-races", "hazards", "hold-back", "hold-back-event")
+@as_producer("no-races", "hazards", "hold-back")
 @pytest.mark.parametrize("after", [again, once_more])
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 @pytest.mark.parametrize("door", DOORS)
