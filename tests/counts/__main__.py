@@ -12,8 +12,6 @@ each costs a search of the type and its bases. SEED is what addresses and orders
 does not matter.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform
@@ -26,9 +24,8 @@ import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from .callgrind import LINE, PAGE, Counted, read
+from .callgrind import LINE, PAGE, read
 
 HERE = Path(__file__).parent
 ROUNDS = 200
@@ -61,16 +58,15 @@ HEAD = """\
 """
 
 
-def table() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = tomllib.loads((HERE / "rows.toml").read_text())["row"]
-    return found
+def table():
+    return tomllib.loads((HERE / "rows.toml").read_text())["row"]
 
 
-def rows() -> list[str]:
+def rows():
     return [row["statement"] for row in table()]
 
 
-def settings(libraries: Path, package: Path) -> dict[str, str]:
+def settings(libraries, package):
     """Give what a process that is counted runs with."""
     without = ",".join(f"-{name}" for name in CHOICES)
     # Symbols are bound at the start, and hashes are the same, in each run.
@@ -89,7 +85,7 @@ def settings(libraries: Path, package: Path) -> dict[str, str]:
     }
 
 
-def count(libraries: Path, package: Path, seed: int) -> dict[str, dict[str, Any]]:
+def count(libraries, package, seed):
     """Run all rows in one process, of which `seed` gives the order and the addresses."""
     statements = rows()
     random.Random(seed).shuffle(statements)
@@ -122,7 +118,7 @@ def count(libraries: Path, package: Path, seed: int) -> dict[str, dict[str, Any]
         return {row: line(read(file, ROUNDS)) for row, file in zip(statements, files, strict=True)}
 
 
-def smallest(found: list[dict[str, Any]]) -> dict[str, Any]:
+def smallest(found):
     """Give the least of each count of a row."""
     names = {name for one in found for name in one["driver"]}
     driver = {name: min(one["driver"].get(name, 0) for one in found) for name in sorted(names)}
@@ -131,7 +127,7 @@ def smallest(found: list[dict[str, Any]]) -> dict[str, Any]:
     return {**least, "driver": {name: calls for name, calls in driver.items() if calls}}
 
 
-def line(counted: Counted) -> dict[str, Any]:
+def line(counted):
     driver = {name: round(calls / ROUNDS) for name, calls in sorted(counted.driver.items())}
     return {
         "instructions": round(counted.instructions / ROUNDS),
@@ -147,7 +143,7 @@ def line(counted: Counted) -> dict[str, Any]:
     }
 
 
-def versions() -> dict[str, str]:
+def versions():
     """Give what instructions depend on."""
     compiler = subprocess.run(["rustc", "-V"], capture_output=True, text=True, check=False).stdout
     return {
@@ -158,7 +154,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def text(found: dict[str, dict[str, Any]]) -> str:
+def text(found):
     like = ", ".join(f'{name} = "{what}"' for name, what in versions().items())
     lines = [f"{HEAD}versions = {{ {like} }}", ""]
     for row, costs in found.items():
@@ -168,7 +164,7 @@ def text(found: dict[str, dict[str, Any]]) -> str:
     return "\n".join([*lines, ""])
 
 
-def grown(known: dict[str, Any], costs: dict[str, Any], like: bool = True) -> list[str]:
+def grown(known, costs, like=True):
     """Say what costs more than it is known to; `like` where code can be compared."""
     found = []
     limits = {name: known[name] * (1 + SLACK) for name in CODE} if like else {}
@@ -184,7 +180,7 @@ def grown(known: dict[str, Any], costs: dict[str, Any], like: bool = True) -> li
     return found
 
 
-def show(row: str, costs: dict[str, Any], known: dict[str, Any] | None) -> None:
+def show(row, costs, known):
     before = known["instructions"] if known else 0
     change = f"{100 * (costs['instructions'] / before - 1):+6.1f} %" if before else "    new"
     driver = sum(costs["driver"].values())
@@ -196,7 +192,7 @@ def show(row: str, costs: dict[str, Any], known: dict[str, Any] | None) -> None:
     )
 
 
-def aims(found: dict[str, dict[str, Any]]) -> list[str]:
+def aims(found):
     """Say whose the instructions are of each row that misses its aim."""
     lines = []
     for row in table():
@@ -207,7 +203,7 @@ def aims(found: dict[str, dict[str, Any]]) -> list[str]:
     return lines
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser(prog="tests.counts", description=__doc__)
     parser.add_argument("libraries", type=Path)
     parser.add_argument("package", type=Path)

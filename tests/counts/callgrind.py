@@ -7,7 +7,6 @@ import itertools
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 
 NAMED = re.compile(r"\((\d+)\)(?: (.*))?")
 # What the bridge's own library is called in a path.
@@ -36,7 +35,7 @@ class Counted:
     # The instructions by whose they are.
     parts: Counter[str]
 
-    def code(self, size: int, own: bool) -> float:
+    def code(self, size, own):
         """Count the blocks of `size` bytes that the instructions of a round are in.
 
         On average over all places where a library's code may begin: a line elsewhere moves it.
@@ -58,7 +57,7 @@ PARTS = {OURS: "bridge", "libcuda": "driver", "fake_": "libraries", "libc.": "li
 
 
 @functools.cache
-def part(library: str, function: str) -> str:
+def part(library, function):
     """Tell whose instructions those of a function are."""
     name = library.rpartition("/")[2]
     found = next((one for begin, one in PARTS.items() if name.startswith(begin)), "Python")
@@ -69,10 +68,10 @@ def part(library: str, function: str) -> str:
 class Names:
     """Callgrind's abbreviations: a number stands for the name that it was given first."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.known: dict[str, str] = {}
 
-    def of(self, text: str) -> str:
+    def of(self, text):
         match = NAMED.match(text)
         if match is None:
             return text
@@ -82,11 +81,11 @@ class Names:
         return self.known.get(number, "")
 
 
-def read(file: Path, rounds: int) -> Counted:
+def read(file, rounds):
     """Read what `rounds` rounds cost."""
     functions, objects = Names(), Names()
     counted = Counted(0, {}, 0, Counter(), Counter(), 0, Counter())
-    runs: dict[str, Counter[int]] = defaultdict(Counter)
+    runs = defaultdict(Counter)
     library, function, callee, is_call = "", "", "", False
     for line in file.read_text(errors="replace").splitlines():
         if line.startswith("0x"):
@@ -118,7 +117,7 @@ def read(file: Path, rounds: int) -> Counted:
     return counted
 
 
-def note(counted: Counted, callee: str, calls: int, ours: bool) -> None:
+def note(counted, callee, calls, ours):
     if callee == "PyEval_SaveThread":
         counted.releases += calls
     if callee.startswith("cu") and callee[2:3].isupper():

@@ -8,14 +8,11 @@ cai = to_cai(t); side a handle of torch's pool, pooled its object, object_ one t
 stream; torch, cupy the modules.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import itertools
 import sys
 import types
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +22,7 @@ WARM = 30
 SIDE = 0x5000_0000
 
 
-def module(name: str, **attributes: Any) -> types.ModuleType:
+def module(name, **attributes):
     made = types.ModuleType(name)
     vars(made).update(attributes)
     sys.modules[name] = made
@@ -43,13 +40,13 @@ class TorchStream(fake_libraries.CudaStreamBase):
     __module__ = "torch.cuda.streams"
 
     @staticmethod
-    def priority_range() -> tuple[int, int]:
+    def priority_range():
         return (0, -1)
 
-    def __new__(cls, device: int, priority: int) -> TorchStream:
+    def __new__(cls, device, priority):
         return super().__new__(cls, SIDE + priority * 16, 1)
 
-    def __cuda_stream__(self) -> tuple[int, int]:
+    def __cuda_stream__(self):
         return (0, self.cuda_stream)
 
 
@@ -62,21 +59,21 @@ class Memory:
 
     __slots__ = ("device", "owner", "ptr", "size")
 
-    def __init__(self, ptr: int, size: int, owner: Any, device: int) -> None:
+    def __init__(self, ptr, size, owner, device):
         self.ptr, self.size, self.owner, self.device = ptr, size, owner, device
 
 
 class Pointer:
     __slots__ = ("mem", "ptr")
 
-    def __init__(self, mem: Memory, offset: int) -> None:
+    def __init__(self, mem, offset):
         self.mem, self.ptr = mem, mem.ptr + offset
 
 
 class MadeBase:
     """What fills an array in, as CuPy's `_ndarray_base`."""
 
-    def _init(self, shape: Any, dtype: Any, data: Any, strides: Any = None) -> None:
+    def _init(self, shape, dtype, data, strides=None):
         self.shape, self.dtype, self.data, self.strides = shape, dtype, data, strides
         self.device = 0
 
@@ -84,32 +81,32 @@ class MadeBase:
 class Made(MadeBase):
     """What CuPy's `ndarray(shape, dtype, pointer, strides)` makes, and `asarray`."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Made:
+    def __new__(cls, *args, **kwargs):
         self = super().__new__(cls)
         self._init(*args, **kwargs)
         return self
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args, **kwargs):
         """Does nothing, as CuPy's."""
 
 
 class CupyMeta(type):
     """`cupy.ndarray` is what is converted and what is made."""
 
-    def __instancecheck__(cls, x: object) -> bool:
+    def __instancecheck__(cls, x):
         return isinstance(x, Made | fake_libraries.NdArray)
 
 
 class Device:
-    def __init__(self, number: int) -> None:
+    def __init__(self, number):
         self.number = number
 
-    def __enter__(self) -> None: ...
+    def __enter__(self): ...
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_): ...
 
 
-def asarray(x: Any) -> Made:
+def asarray(x):
     described = x.__cuda_array_interface__
     pointer = Pointer(Memory(described["data"][0], 0, x, 0), 0)
     return Made(described["shape"], np.dtype(described["typestr"]), pointer)
@@ -127,7 +124,7 @@ class SingleDeviceSharding:
     __module__ = "jax.sharding"
 
 
-def jaxs_dlpack(self: Any, *, stream: int | None = None, max_version: Any = None) -> Any:
+def jaxs_dlpack(self, *, stream=None, max_version=None):
     """JAX makes legacy capsules."""
     return fake_libraries.buffer_to_dlpack_managed_tensor(self, stream)
 
@@ -146,10 +143,10 @@ class StreamObject:
 
     __slots__ = ("handle",)
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, handle):
         self.handle = handle
 
-    def __cuda_stream__(self) -> tuple[int, int]:
+    def __cuda_stream__(self):
         return (0, self.handle)
 
 
@@ -158,17 +155,17 @@ class NumbaStream:
 
     __module__ = "numba.cuda.cudadrv.driver"
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, handle):
         self.handle, self.external = handle, False
 
-    def __cuda_stream__(self) -> tuple[int, int]:
+    def __cuda_stream__(self):
         return (0, self.handle)
 
 
 class NumbaPointer:
     """Memory that an array of Numba's owns."""
 
-    def __init__(self, pointer: int) -> None:
+    def __init__(self, pointer):
         self.device_ctypes_pointer = ctypes.c_size_t(pointer)
 
 
@@ -177,12 +174,12 @@ class NumbaArray:
 
     __module__ = "numba.cuda.cudadrv.devicearray"
 
-    def __init__(self, pointer: int, shape: tuple[int, ...], stream: NumbaStream | int) -> None:
+    def __init__(self, pointer, shape, stream):
         self.gpu_data, self.shape = NumbaPointer(pointer), shape
         self.dtype, self.stream = np.dtype("float32"), stream
         self.strides = np.empty(shape, self.dtype).strides
 
-    def interface(self) -> dict[str, Any]:
+    def interface(self):
         return {
             "shape": self.shape,
             "strides": None,
@@ -197,7 +194,7 @@ class NumbaArray:
 
 
 class Stub:
-    def __init__(self, pointer: int, shape: tuple[int, ...], stream: int | None = None) -> None:
+    def __init__(self, pointer, shape, stream=None):
         self.__cuda_array_interface__ = {
             "shape": shape,
             "typestr": "<f4",
@@ -208,7 +205,7 @@ class Stub:
         }
 
 
-def names() -> dict[str, Any]:
+def names():
     import cai_bridge
 
     t = fake_libraries.Tensor(0x7000_0000, [2, 3])
@@ -238,7 +235,7 @@ def names() -> dict[str, Any]:
     }
 
 
-def run(count: int, rows: list[str]) -> None:
+def run(count, rows):
     known, compiled = names(), []
     # The first is not read: callgrind has some of what ran before among its costs.
     for row in ("pass", *rows):

@@ -7,8 +7,6 @@ each of its sizes, in instructions. Exits with 1 where the dearest is over 1.2 t
 or where a piece takes more of the heap than its row says.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json
@@ -18,7 +16,6 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
-from typing import Any
 
 from .__main__ import HERE, settings
 from .callgrind import read
@@ -30,7 +27,7 @@ FLAT = 1.2
 ROUNDS = 50
 
 
-def counted(libraries: Path, package: Path, rows: list[dict[str, Any]]) -> list[list[float]]:
+def counted(libraries, package, rows):
     """Give the instructions of a statement, for each row and each of its sizes."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "callgrind"
@@ -58,14 +55,14 @@ def counted(libraries: Path, package: Path, rows: list[dict[str, Any]]) -> list[
         ]
 
 
-def run(command: list[str], env: dict[str, str]) -> str:
+def run(command, env):
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"growth: the rows did not run\n{done.stdout}{done.stderr}")
     return done.stdout
 
 
-def steps(row: dict[str, Any], costs: list[float]) -> list[float]:
+def steps(row, costs):
     """Give what is compared: the costs, or of a statement with n parts that of one more."""
     if not row.get("each"):
         return costs
@@ -73,12 +70,12 @@ def steps(row: dict[str, Any], costs: list[float]) -> list[float]:
     return [(more - less) / (size - smaller) for (smaller, less), (size, more) in pairs]
 
 
-def grown(row: dict[str, Any], costs: list[float]) -> bool:
+def grown(row, costs):
     found = steps(row, costs)
     return max(found) > FLAT * min(found)
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser(prog="tests.counts.growth", description=__doc__)
     parser.add_argument("libraries", type=Path)
     parser.add_argument("package", type=Path)

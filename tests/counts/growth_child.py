@@ -6,8 +6,6 @@ Beside the names of child.py: nested, pairs, cupys, stubs make trees and arrays;
 dead and libraries leave what their names say; say is the stub driver's, settle the bridge's.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import itertools
@@ -15,7 +13,6 @@ import json
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import child
 
@@ -29,11 +26,11 @@ C = ctypes.CDLL(None)
 address = itertools.count(0x9_0000_0000, 256)
 
 
-def say(name: bytes, value: int) -> None:
+def say(name, value):
     assert DRIVER.fake_driver_say(name, ctypes.c_uint64(value)) == 0
 
 
-def nested(x: Any, depth: int, held: list[Any] | None = None) -> Any:
+def nested(x, depth, held=None):
     for _ in range(depth):
         x = [x]
         if held is not None:
@@ -41,29 +38,29 @@ def nested(x: Any, depth: int, held: list[Any] | None = None) -> Any:
     return x
 
 
-def pairs(x: Any, depth: int) -> Any:
+def pairs(x, depth):
     x = [x]
     for _ in range(depth):
         x = (x, x)
     return x
 
 
-def cupys(many: int) -> list[Any]:
+def cupys(many):
     return [fake_libraries.NdArray(next(address), (4,)) for _ in range(many)]
 
 
-def stubs(many: int) -> list[Any]:
+def stubs(many):
     kinds = [type(f"Stub{number}", (child.Stub,), {}) for number in range(many)]
     return [kind(next(address), (4,), 1) for kind in kinds]
 
 
-def pending(many: int) -> None:
+def pending(many):
     j = child.names()["j"]
     for _ in range(many):
         shown(cai_bridge.to_cai(j))
 
 
-def apart(many: int) -> list[Any]:
+def apart(many):
     """Leave ends of readers that each work on a stream of their own."""
     j = child.names()["j"]
     streams = [child.StreamObject(child.SIDE + 0x20_0000 + 16 * number) for number in range(many)]
@@ -72,17 +69,17 @@ def apart(many: int) -> list[Any]:
     return streams
 
 
-def shown(view: Any) -> tuple[Any, dict[str, Any]]:
+def shown(view):
     return view, view.__cuda_array_interface__
 
 
-def dead(many: int) -> None:
+def dead(many):
     t = child.names()["t"]
     for number in range(many):
         cai_bridge.to_cai(t, stream=child.StreamObject(child.SIDE + 0x10_0000 + 16 * number))
 
 
-def libraries(many: int) -> None:
+def libraries(many):
     _libraries._registered = {}
     _libraries.ask_for_streams()
     for number in range(many):
@@ -95,26 +92,26 @@ class Asked(cai_bridge.Library):
 
     arrays = (child.Stub,)
 
-    def current_stream(self, device: int) -> int:
+    def current_stream(self, device):
         return 1
 
-    def make(self, view: Any, stream: Any) -> Any:
+    def make(self, view, stream):
         raise NotImplementedError
 
 
-def on(device: int) -> Any:
+def on(device):
     say(b"ordinal", device)
     return cai_bridge.from_cai(fake_libraries.NdArray(next(address), (4,))).__dlpack__()
 
 
-def names() -> dict[str, Any]:
+def names():
     # The thread that asks for pending ends would be counted as well.
     _core._end()
     own = (nested, pairs, cupys, stubs, pending, apart, dead, libraries, say, shown, on)
     return {**child.names(), "settle": _core._settle, **{one.__name__: one for one in own}}
 
 
-def count(rows: list[dict[str, Any]]) -> None:
+def count(rows):
     known = names()
     for row in rows:
         rounds = row.get("rounds", ROUNDS)
@@ -139,14 +136,13 @@ class Heap(ctypes.Structure):
     _fields_ = [(f"f{number}", ctypes.c_size_t) for number in range(10)]
 
 
-def in_use() -> int:
+def in_use():
     gc.collect()
     C.mallinfo2.restype = Heap
-    heap: int = C.mallinfo2().f7
-    return heap
+    return C.mallinfo2().f7
 
 
-def measure(rows: list[dict[str, Any]]) -> list[tuple[float, float]]:
+def measure(rows):
     """Give the bytes of a piece while all are there, and once all are gone."""
     known, found = names(), []
     for row in rows:

@@ -7,10 +7,9 @@ Python's cache of attributes has a slot by the name's address and the type's ver
 
 import runpy
 import sys
-from collections.abc import Iterator
 
 
-def drawn(seed: int) -> Iterator[int]:
+def drawn(seed):
     """Draw numbers without end; `random` takes longer to import than all of this."""
     while True:
         seed = (seed * 6364136223846793005 + 1442695040888963407) % 2**64

@@ -7,8 +7,6 @@
 Not the test suite: most of its calls are refused, and refusals would be laid out for speed.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 import tomllib
@@ -20,7 +18,7 @@ ROUNDS = 2000
 PROGRAMS = 300
 
 
-def rows() -> None:
+def rows():
     sys.path.insert(0, str(HERE))
     import child
 
@@ -28,7 +26,7 @@ def rows() -> None:
     child.run(ROUNDS, [row["statement"] for row in table])
 
 
-def soak(strangers: bool) -> None:
+def soak(strangers):
     from ..soak.device import machine, room
     from ..soak.program import World
 

@@ -4,16 +4,12 @@
 What grows is named with its bytes a round, and the exit status is 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from cai_bridge import _core, from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
@@ -28,13 +24,13 @@ LOG_WARM_UP = 70_000
 ALLOWED = 512 * 1024
 
 
-def resident() -> int:
+def resident():
     """The process's resident memory, in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def refused(call: Callable[[], Any], error: type[Exception]) -> None:
+def refused(call, error):
     try:
         call()
     except error:
@@ -42,7 +38,7 @@ def refused(call: Callable[[], Any], error: type[Exception]) -> None:
     raise AssertionError("taken")
 
 
-def conversions(cuda: Any) -> dict[str, Callable[[], Any]]:
+def conversions(cuda):
     """A round of each kind, by name."""
     mine, theirs = cuda.stream("mine"), cuda.stream("theirs")
     arrays = {
@@ -52,12 +48,12 @@ def conversions(cuda: Any) -> dict[str, Callable[[], Any]]:
     table, method, cai = arrays["exchange"], arrays["dlpack"], arrays["cai"]
     view, dict_view = from_cai(cai), to_cai(table)
 
-    def release() -> None:
+    def release():
         with to_cai(table, stream=mine), from_cai(cai) as one:
             one.release()
 
-    def cycle() -> None:
-        pair: list[Any] = [to_cai(table), from_cai(cai)]
+    def cycle():
+        pair = [to_cai(table), from_cai(cai)]
         pair.append(pair)
 
     return {
@@ -86,7 +82,7 @@ def conversions(cuda: Any) -> dict[str, Callable[[], Any]]:
     }
 
 
-def run(cuda: Any, name: str, call: Callable[[], Any], rounds: int) -> None:
+def run(cuda, name, call, rounds):
     """Call it that often. Now and then all is synchronised, as a program does: until then what the
     consumer may still use is kept. And garbage is collected, which some interpreters put off."""
     for turn in range(1, rounds + 1):
@@ -98,7 +94,7 @@ def run(cuda: Any, name: str, call: Callable[[], Any], rounds: int) -> None:
                 cuda.clear_calls()
 
 
-def grown(cuda: Any, name: str, call: Callable[[], Any], rounds: int) -> int:
+def grown(cuda, name, call, rounds):
     """By how many bytes the process grows in that many rounds."""
     gc.collect()
     before = resident()
@@ -106,7 +102,7 @@ def grown(cuda: Any, name: str, call: Callable[[], Any], rounds: int) -> int:
     return resident() - before
 
 
-def main(rounds: int, say: Callable[[str], Any] = print) -> list[str]:
+def main(rounds, say=print):
     """Run all; return those that grew."""
     failed = []
     with simulated_cuda(check=False) as cuda:

@@ -1,7 +1,5 @@
 """``python -m tests.fuzz --seconds 60``: draw programs for so long, and cut down what fails."""
 
-from __future__ import annotations
-
 import argparse
 import random
 import time
@@ -12,7 +10,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from .machine import Bridging, bounded
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))

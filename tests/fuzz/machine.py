@@ -6,7 +6,6 @@ import gc
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -50,7 +49,7 @@ class Interrupt(BaseException):
     """What is no answer."""
 
 
-def bounded(examples: int, *phases: Phase) -> settings:
+def bounded(examples, *phases):
     """That many programs; what fails is cut down unless only some `phases` are wanted."""
     return settings(
         max_examples=examples,
@@ -63,7 +62,7 @@ def bounded(examples: int, *phases: Phase) -> settings:
 
 
 class Bridging(RuleBasedStateMachine):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.stack = ExitStack()
         self.stack.enter_context(warnings.catch_warnings())
@@ -80,9 +79,7 @@ class Bridging(RuleBasedStateMachine):
         self.inside = False
         self.raised: BaseException | None = None
 
-    # --- what foreign code does ------------------------------------------------------------------
-
-    def act(self, producer: Producer) -> None:
+    def act(self, producer):
         if self.inside or not self.acts:
             return
         self.inside = True
@@ -91,7 +88,7 @@ class Bridging(RuleBasedStateMachine):
         finally:
             self.inside = False
 
-    def do(self, act: str, producer: Producer) -> None:
+    def do(self, act, producer):
         match act:
             case "release":
                 for view, _, _ in self.forget(self.views):
@@ -128,21 +125,12 @@ class Bridging(RuleBasedStateMachine):
                 self.producers = [other for other in self.producers if other is not producer]
 
     @staticmethod
-    def forget(items: list[Any]) -> list[Any]:
+    def forget(items):
         taken = items[:]
         items.clear()
         return taken
 
-    # --- calls -----------------------------------------------------------------------------------
-
-    def call(
-        self,
-        acts: list[str],
-        call: Callable[[], Any],
-        *,
-        asks_again: bool = False,
-        again: bool = False,
-    ) -> Any:
+    def call(self, acts, call, *, asks_again=False, again=False):
         """What `call` returns; None where it is refused, or raises what was raised inside.
 
         A producer that raises at -1 is asked again, for the legacy default stream.
@@ -175,7 +163,7 @@ class Bridging(RuleBasedStateMachine):
             came.__traceback__ = None
         return answer
 
-    def bridged(self, producer: Producer, stream: Any, by: str = "view") -> None:
+    def bridged(self, producer, stream, by="view"):
         """The view of a producer, kept with what it said first."""
         make, to = (from_cai, "dlpack") if isinstance(producer, SpeaksCai) else (to_cai, "cai")
         try:
@@ -191,14 +179,14 @@ class Bridging(RuleBasedStateMachine):
         else:
             self.keep(view, producer)
 
-    def keep(self, view: Any, producer: Producer) -> None:
+    def keep(self, view, producer):
         self.views.append((view, self.facts(view), weakref.ref(producer)))
 
     @staticmethod
-    def facts(view: Any) -> tuple[Any, ...]:
+    def facts(view):
         return tuple(getattr(view, name) for name in FACTS)
 
-    def stream(self, word: str, producer: Producer) -> Any:
+    def stream(self, word, producer):
         return {
             "none": None,
             "legacy": 1,
@@ -211,7 +199,7 @@ class Bridging(RuleBasedStateMachine):
     index = st.integers(0, 7)
 
     @rule(cai=st.booleans(), numbers=st.booleans(), keys=st.booleans(), anew=st.booleans())
-    def produce(self, cai: bool, numbers: bool, keys: bool, anew: bool) -> None:
+    def produce(self, cai, numbers, keys, anew):
         array = self.cuda.array([1.0, 2.0, 3.0, 4.0], speaks="dlpack")
         self.cuda.synchronize()
         producer: Producer
@@ -230,7 +218,7 @@ class Bridging(RuleBasedStateMachine):
         acts=acts_drawn,
         by=st.sampled_from(["view", "view", "view", "convert", "tree"]),
     )
-    def bridge(self, at: int, word: str, acts: list[str], by: str) -> None:
+    def bridge(self, at, word, acts, by):
         producer = self.producers[at % len(self.producers)]
         asks_again = word == "no order" and not isinstance(producer, SpeaksCai)
         call = lambda: self.bridged(producer, self.stream(word, producer), by)  # noqa: E731
@@ -240,7 +228,7 @@ class Bridging(RuleBasedStateMachine):
 
     @precondition(lambda self: self.views)
     @rule(at=index, word=st.sampled_from(STREAMS), acts=acts_drawn)
-    def bridge_a_view(self, at: int, word: str, acts: list[str]) -> None:
+    def bridge_a_view(self, at, word, acts):
         """The view of a view is for the same producer, and says the same."""
         view, facts, producer = self.views[at % len(self.views)]
         other = from_cai if isinstance(view, CaiView) else to_cai
@@ -252,7 +240,7 @@ class Bridging(RuleBasedStateMachine):
 
     @precondition(lambda self: self.views)
     @rule(at=index, word=st.sampled_from(STREAMS), acts=acts_drawn)
-    def hand_out(self, at: int, word: str, acts: list[str]) -> None:
+    def hand_out(self, at, word, acts):
         view, facts, producer = self.views[at % len(self.views)]
         if isinstance(view, DLPackView):
             stream = self.stream(word, producer())
@@ -274,7 +262,7 @@ class Bridging(RuleBasedStateMachine):
 
     @precondition(lambda self: self.views)
     @rule(at=index, word=st.sampled_from(STREAMS), acts=acts_drawn)
-    def release(self, at: int, word: str, acts: list[str]) -> None:
+    def release(self, at, word, acts):
         """Released, or refused and as it was; a second release is nothing."""
         view, facts, producer = self.views.pop(at % len(self.views))
         stream = self.stream(word, producer())
@@ -285,7 +273,7 @@ class Bridging(RuleBasedStateMachine):
             view.release()
 
     @staticmethod
-    def facts_of_leased(view: Any) -> Any:
+    def facts_of_leased(view):
         try:
             return view.__dlpack_device__() if isinstance(view, DLPackView) else view.owner
         except BufferError:
@@ -293,37 +281,35 @@ class Bridging(RuleBasedStateMachine):
 
     @precondition(lambda self: self.views)
     @rule(at=index)
-    def drop(self, at: int) -> None:
+    def drop(self, at):
         self.views.pop(at % len(self.views))
 
     @precondition(lambda self: self.tensors)
     @rule(at=index)
-    def delete(self, at: int) -> None:
+    def delete(self, at):
         self.tensors.pop(at % len(self.tensors))[0].delete()
 
     @precondition(lambda self: self.producers)
     @rule(at=index)
-    def forget_a_producer(self, at: int) -> None:
+    def forget_a_producer(self, at):
         self.producers.pop(at % len(self.producers))
 
-    # --- what has to hold ------------------------------------------------------------------------
-
     @invariant()
-    def views_say_what_they_said(self) -> None:
+    def views_say_what_they_said(self):
         for view, facts, _ in self.views:
             assert self.facts(view) == facts
 
     @invariant()
-    def memory_is_kept_for_whoever_has_it(self) -> None:
+    def memory_is_kept_for_whoever_has_it(self):
         for producer in [kept[-1]() for kept in (*self.views, *self.tensors)]:
             assert producer is not None, "gone before its view"
             assert isinstance(producer, SpeaksCai) or producer.array.exports >= 1
 
     @invariant()
-    def the_device_has_nothing_to_report(self) -> None:
+    def the_device_has_nothing_to_report(self):
         self.cuda.check()
 
-    def teardown(self) -> None:
+    def teardown(self):
         try:
             self.acts.clear()
             for tensor, _ in self.forget(self.tensors):

@@ -22,7 +22,7 @@ SHAPES = [
 class Producer:
     """An object of a foreign library; `act` runs whenever the bridge asks it for anything."""
 
-    def __init__(self, array: Any, act: Act) -> None:
+    def __init__(self, array, act):
         self.array = array
         self.act = act
         self.layout = SHAPES[0]
@@ -30,11 +30,11 @@ class Producer:
         # Whether its dict names a stream, and whether it says that its memory is another GPU's.
         self.names, self.lies = True, False
 
-    def ask(self) -> None:
+    def ask(self):
         self.act(self)
 
     @property
-    def dtype(self) -> str:
+    def dtype(self):
         self.ask()
         return "bfloat16"
 
@@ -42,11 +42,11 @@ class Producer:
 class Number:
     """An integer that acts when it is read."""
 
-    def __init__(self, value: int, producer: Producer) -> None:
+    def __init__(self, value, producer):
         self.value = value
         self.producer = producer
 
-    def __index__(self) -> int:
+    def __index__(self):
         self.producer.ask()
         return self.value
 
@@ -57,7 +57,7 @@ class Key(str):
     __slots__ = ("producer",)
     producer: Producer
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other):
         self.producer.ask()
         return str.__eq__(self, str(other))
 
@@ -67,13 +67,13 @@ class Key(str):
 class SpeaksCai(Producer):
     """A producer with a dict, the same one or a new one each time, whose entries act as well."""
 
-    def __init__(self, array: Any, act: Act, *, numbers: bool, keys: bool, anew: bool) -> None:
+    def __init__(self, array, act, *, numbers, keys, anew):
         super().__init__(array, act)
         self.numbers, self.keys, self.anew = numbers, keys, anew
         self.entries: dict[Any, Any] = {}
 
     @property
-    def __cuda_array_interface__(self) -> dict[Any, Any]:
+    def __cuda_array_interface__(self):
         self.ask()
         if self.gone:
             raise AttributeError("__cuda_array_interface__")
@@ -81,10 +81,10 @@ class SpeaksCai(Producer):
             self.entries = self.made()
         return self.entries
 
-    def made(self) -> dict[Any, Any]:
+    def made(self):
         """A dict of what the array's layout is just now."""
         shape, typestr = self.layout
-        extents: list[Any] = [Number(n, self) if self.numbers else n for n in shape]
+        extents = [Number(n, self) if self.numbers else n for n in shape]
         plain = {
             "shape": extents if self.numbers else tuple(extents),
             "typestr": typestr,
@@ -95,7 +95,7 @@ class SpeaksCai(Producer):
         }
         if not self.keys:
             return plain
-        entries: dict[Any, Any] = {}
+        entries = {}
         for name, value in plain.items():
             key = Key(name)
             key.producer = self
@@ -106,13 +106,13 @@ class SpeaksCai(Producer):
 class SpeaksDLPack(Producer):
     """A producer with `__dlpack__` and `__dlpack_device__`, those of its array."""
 
-    def __dlpack__(self, **wishes: Any) -> Any:
+    def __dlpack__(self, **wishes):
         self.ask()
         if self.gone:
             raise BufferError("gone")
         return self.array.__dlpack__(**wishes)
 
-    def __dlpack_device__(self) -> tuple[int, int]:
+    def __dlpack_device__(self):
         self.ask()
         kind, ordinal = self.array.__dlpack_device__()
         return kind, ordinal + self.lies
@@ -121,14 +121,14 @@ class SpeaksDLPack(Producer):
 class Stream:
     """A stream object that acts when it is asked for its handle."""
 
-    def __init__(self, handle: int, producer: Producer) -> None:
+    def __init__(self, handle, producer):
         self.handle = handle
         self.producer = producer
 
-    def __cuda_stream__(self) -> tuple[int, int]:
+    def __cuda_stream__(self):
         try:
             self.producer.ask()
         except Exception as error:
-            error.by_stream = True  # type: ignore[attr-defined]
+            error.by_stream = True
             raise
         return (0, self.handle)

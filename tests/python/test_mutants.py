@@ -1,7 +1,5 @@
 """The changes of `python -m tests.mutants`: what they are, and that those listed can be made."""
 
-from __future__ import annotations
-
 import ast
 import tomllib
 from collections import defaultdict

@@ -1,9 +1,5 @@
 """Consumers and producers that nobody keeps a stream of, and what stands in for it."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from cai_bridge import from_cai, to_cai
@@ -12,9 +8,7 @@ from soak.device.foreign import ByHand
 
 @pytest.mark.parametrize("named", ["by its object", "by its handle", "not at all"])
 @pytest.mark.parametrize("views", [1, 3])
-def test_a_blocking_producer_that_nobody_keeps_follows_a_blocking_consumer(
-    cuda: Any, named: str, views: int
-) -> None:
+def test_a_blocking_producer_that_nobody_keeps_follows_a_blocking_consumer(cuda, named, views):
     producer = cuda.stream("producer's", blocking=True)
     consumer = cuda.stream("consumer's", blocking=True)
     array = cuda.array([1.0] * 4, speaks="cai3", stream=producer)
@@ -31,13 +25,11 @@ def test_a_blocking_producer_that_nobody_keeps_follows_a_blocking_consumer(
 
 
 @pytest.mark.parametrize("views", [1, 2, 3])
-def test_whoever_reads_the_dict_of_a_view_of_a_dlpack_view_is_a_consumer(
-    cuda: Any, views: int
-) -> None:
+def test_whoever_reads_the_dict_of_a_view_of_a_dlpack_view_is_a_consumer(cuda, views):
     producer = cuda.stream("producer's")
     consumer = cuda.stream("consumer's", blocking=True)
     array = cuda.array([1.0] * 4, speaks="cai3", stream=producer)
-    view: Any = array
+    view = array
     for _ in range(views):
         given = to_cai(from_cai(view))
         view = given
@@ -49,9 +41,7 @@ def test_whoever_reads_the_dict_of_a_view_of_a_dlpack_view_is_a_consumer(
 
 
 @pytest.mark.parametrize("named", ["by its object", "by its handle"])
-def test_who_takes_memory_on_by_the_legacy_stream_may_work_on_a_second_blocking_one(
-    cuda: Any, named: str
-) -> None:
+def test_who_takes_memory_on_by_the_legacy_stream_may_work_on_a_second_blocking_one(cuda, named):
     producer = cuda.stream("producer's", blocking=True)
     second = cuda.stream("second", blocking=True)
     array = cuda.array([1.0] * 4, speaks="cai3", stream=producer)

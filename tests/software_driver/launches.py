@@ -8,12 +8,9 @@ function and `done` or `pending`: for work whether it was done 20 ms later, for 
 work that it waits for was done within 2 s. Late work is to be later than that.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 import time
-from collections.abc import Callable
 from ctypes import byref, c_int, c_uint, c_uint64, c_void_p
 
 from soft import LEGACY, PER_THREAD, call, cuda, ended, event, launch, made, peek, stream, word
@@ -23,7 +20,7 @@ CONTEXT = 0x100000
 SOON, WITHIN = 0.02, 2.0
 plain = ctypes.CDLL("libcuda.so.1")
 """The driver, whose functions take words."""
-kept: list[object] = []
+kept = []
 """What the driver is given an address of."""
 s = {"named": stream(), "own": PER_THREAD, "legacy": LEGACY}[WHERE]
 given = 0 if WHERE != "named" else s
@@ -31,7 +28,7 @@ x, h, g = word(), word(), word()
 c_uint64.from_address(x).value = 1
 
 
-def function(symbol: str, version: int) -> Callable[..., int]:
+def function(symbol, version):
     """Find a function, in the form that this program uses."""
     synchronous = symbol.removesuffix("_v2") in SYNCHRONOUS
     own = WHERE == "own" and symbol not in ONE_FORM
@@ -46,59 +43,59 @@ def function(symbol: str, version: int) -> Callable[..., int]:
         found = ctypes.CFUNCTYPE(c_uint)(to.value)
     found.restype = c_uint
 
-    def called(*words: int) -> None:
+    def called(*words):
         code = found(*[c_uint64(one) for one in words])
         assert code == 0, f"{symbol}: {code}"
 
     return called
 
 
-def words(*values: int) -> int:
+def words(*values):
     """Keep these words, and return their address."""
     kept.append((c_uint64 * len(values))(*values))
     return ctypes.addressof(kept[-1])
 
 
-def fill() -> int:
+def fill():
     return made("cuModuleGetFunction", 0, b"fill")
 
 
-def arguments() -> int:
+def arguments():
     return words(words(h), words(1))
 
 
-def config() -> int:
+def config():
     return words(1 | 1 << 32, 1 | 1 << 32, 1 | 1 << 32, 0, given, 0, 0)
 
 
-def copy_2d() -> int:
+def copy_2d():
     return words(0, 0, 2, 0, x, 0, 8, 0, 0, 2, 0, h, 0, 8, 8, 1)
 
 
-def copy_3d() -> int:
+def copy_3d():
     return words(*[0] * 6, x, *[0] * 10, h, *[0] * 4, 8, 1, 1)
 
 
-def graph() -> int:
+def graph():
     other = stream()
     call("cuStreamBeginCapture_v2", other, 2)
     launch("fill", other, h, 1, pause=0)
     return ended(other)
 
 
-def callback(*kinds: type) -> int:
+def callback(*kinds):
     kept.append(ctypes.CFUNCTYPE(None, *kinds)(lambda *_: write()))
     return ctypes.cast(kept[-1], c_void_p).value or 0
 
 
-def write() -> None:
+def write():
     c_uint64.from_address(h).value = 1
 
 
 SYNCHRONOUS = {"cuMemcpyDtoD", "cuMemsetD8", "cuMemsetD16", "cuMemsetD32", "cuMemcpy"}
 SYNCHRONOUS |= {"cuMemcpyAtoH", "cuMemcpyHtoA", "cuMemcpy3DPeer"}
 SYNCHRONOUS |= {"cuMemcpyDtoH", "cuMemcpyHtoD", "cuMemcpy2D", "cuMemcpy2DUnaligned", "cuMemcpy3D"}
-ASYNC: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
+ASYNC = {
     ("cuLaunchKernel", 7000): lambda: (fill(), 1, 1, 1, 1, 1, 1, 0, given, arguments(), 0),
     ("cuLaunchKernelEx", 11060): lambda: (config(), fill(), arguments(), 0),
     ("cuLaunchCooperativeKernel", 9000): lambda: (
@@ -129,17 +126,17 @@ ASYNC: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
     ("cuStreamWriteValue32_v2", 11070): lambda: (given, h, 1, 0),
     ("cuStreamWriteValue64_v2", 11070): lambda: (given, h, 1, 0),
 }
-ON_DEFAULT: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
+ON_DEFAULT = {
     ("cuMemcpyDtoD_v2", 7000): lambda: (h, x, 8),
     ("cuMemsetD8_v2", 7000): lambda: (h, 1, 8),
     ("cuMemsetD16_v2", 7000): lambda: (h, 1, 4),
     ("cuMemsetD32_v2", 7000): lambda: (h, 1, 2),
 }
-CALLS: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
+CALLS = {
     ("cuLaunchHostFunc", 10000): lambda: (given, callback(c_void_p), 0),
     ("cuStreamAddCallback", 7000): lambda: (given, callback(c_void_p, c_uint, c_void_p), 0, 0),
 }
-BLOCKING: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
+BLOCKING = {
     ("cuMemcpy", 7000): lambda: (g, x, 8),
     ("cuMemcpyDtoH_v2", 7000): lambda: (g, x, 8),
     ("cuMemcpyHtoD_v2", 7000): lambda: (g, x, 8),
@@ -147,7 +144,7 @@ BLOCKING: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
     ("cuMemcpy2DUnaligned_v2", 7000): lambda: (copy_2d(),),
     ("cuMemcpy3D_v2", 7000): lambda: (copy_3d(),),
 }
-WAITS: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
+WAITS = {
     ("cuStreamSynchronize", 7000): lambda: (given,),
     ("cuEventSynchronize", 2000): lambda: (recorded(),),
     ("cuCtxSynchronize", 2000): lambda: (),
@@ -159,13 +156,13 @@ WAITS: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
     ("cuMemHostUnregister", 4000): lambda: (0,),
     ("cuModuleUnload", 2000): lambda: (5,),
 }
-ENDS: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
+ENDS = {
     ("cuStreamDestroy_v2", 4000): lambda: (stream(),),
     ("cuDevicePrimaryCtxReset_v2", 11000): lambda: (0,),
     ("cuDevicePrimaryCtxRelease_v2", 11000): lambda: (0,),
     ("cuCtxDestroy_v2", 4000): lambda: (CONTEXT,),
 }
-NOTED: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
+NOTED = {
     ("cuMemcpyAtoH_v2", 3020): lambda: (g, 1, 0, 8),
     ("cuMemcpyHtoA_v2", 3020): lambda: (1, 0, g, 8),
     ("cuMemcpy3DPeer", 4000): lambda: (copy_3d(),),
@@ -218,14 +215,14 @@ TWO_FORMS |= {"cuWaitExternalSemaphoresAsync", "cuGraphInstantiateWithParams"}
 ONE_FORM = {symbol for symbol, _ in (*WAITS, *ENDS, *NOTED)} - TWO_FORMS
 
 
-def node() -> int:
+def node():
     """Return a node of a graph."""
     to = c_uint64()
     assert cuda.cuGraphGetNodes(c_uint64(graph()), byref(to), byref(c_uint64(1))) == 0
     return to.value
 
 
-def recorded(*, waited: bool = False) -> int:
+def recorded(*, waited=False):
     mark = event()
     call("cuEventRecord", mark, s)
     if waited:
@@ -233,15 +230,15 @@ def recorded(*, waited: bool = False) -> int:
     return mark
 
 
-def state() -> tuple[int, int]:
+def state():
     return peek(h), cuda.soft_count(3)
 
 
-def say(symbol: str, *, done: bool) -> None:
+def say(symbol, *, done):
     print(symbol, "done" if done else "pending", flush=True)
 
 
-def work(symbol: str, version: int, made: Callable[[], tuple[int, ...]]) -> None:
+def work(symbol, version, made):
     """Queue work, and see whether it was done soon."""
     c_uint64.from_address(h).value = 0
     queue, given_to_it = function(symbol, version), made()
@@ -253,7 +250,7 @@ def work(symbol: str, version: int, made: Callable[[], tuple[int, ...]]) -> None
     assert state() != before, symbol
 
 
-def wait(symbol: str, version: int, made: Callable[[], tuple[int, ...]]) -> None:
+def wait(symbol, version, made):
     """Have the host wait for work."""
     c_uint64.from_address(h).value = 0
     host_waits = function(symbol, version)
@@ -265,7 +262,7 @@ def wait(symbol: str, version: int, made: Callable[[], tuple[int, ...]]) -> None
     say(symbol, done=time.monotonic() < ends)
 
 
-def orders() -> None:
+def orders():
     """Have a stream wait for another, and the host for that."""
     wait_for = function("cuStreamWaitEvent", 7000)
     for symbol, version in (("cuEventRecord", 7000), ("cuEventRecordWithFlags", 11010)):
@@ -287,7 +284,7 @@ def orders() -> None:
     say("cuStreamWaitEvent", done=True)
 
 
-def captures() -> None:
+def captures():
     """Capture: neither a gate nor a wait comes in between."""
     for symbol, version in (
         ("cuStreamBeginCapture_v2", 10010),

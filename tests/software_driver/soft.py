@@ -1,7 +1,5 @@
 """A program's side of the driver in software: words of memory, streams, events and kernels."""
 
-from __future__ import annotations
-
 import ctypes
 import time
 from ctypes import POINTER, byref, c_int, c_uint, c_uint64, c_void_p
@@ -34,7 +32,7 @@ _ARGUMENTS = {
 }
 
 
-def call(name: str, *arguments: object) -> None:
+def call(name, *arguments):
     """Call the driver."""
     function = getattr(cuda, name)
     function.argtypes = _ARGUMENTS.get(name, [])
@@ -43,32 +41,30 @@ def call(name: str, *arguments: object) -> None:
     assert code == 0, f"{name}: {code}"
 
 
-def made(name: str, *arguments: object) -> int:
+def made(name, *arguments):
     """Call a function that gives back a number by its first argument."""
     to = c_uint64()
     call(name, byref(to), *arguments)
     return to.value
 
 
-def stream(flags: int = NON_BLOCKING) -> int:
+def stream(flags=NON_BLOCKING):
     return made("cuStreamCreate", flags)
 
 
-def word() -> int:
+def word():
     return made("cuMemAlloc_v2", 8)
 
 
-def pinned() -> int:
+def pinned():
     return made("cuMemHostAlloc", 8, 0)
 
 
-def event() -> int:
+def event():
     return made("cuEventCreate", 2)
 
 
-def launch(
-    name: str, on: int, *words: int, symbol: str = "cuLaunchKernel", pause: float = 0.003
-) -> None:
+def launch(name, on, *words, symbol="cuLaunchKernel", pause=0.003):
     """Launch a kernel by its name, and give it time: a host is slower than a GPU."""
     kernel = made("cuModuleGetFunction", 0, name.encode())
     values = [c_uint64(one) for one in words]
@@ -79,26 +75,26 @@ def launch(
     time.sleep(pause)
 
 
-def order(first: int, second: int) -> None:
+def order(first, second):
     """Make the second stream wait for the first."""
     mark = event()
     call("cuEventRecord", mark, first)
     call("cuStreamWaitEvent", second, mark, 0)
 
 
-def read(address: int, on: int) -> int:
+def read(address, on):
     """Copy a word to pageable memory, for which the host waits."""
     to = c_uint64()
     call("cuMemcpyDtoHAsync_v2", ctypes.addressof(to), address, 8, on)
     return to.value
 
 
-def peek(address: int) -> int:
+def peek(address):
     """Read host memory, now."""
     return c_uint64.from_address(address).value
 
 
-def ended(on: int) -> int:
+def ended(on):
     """End a capture, and return its graph."""
     to = c_uint64()
     call("cuStreamEndCapture", on, byref(to))
