@@ -7,8 +7,6 @@ printed after each program; those of `shared` programs are of one allocation, as
 allocator are.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from ctypes import c_uint64
