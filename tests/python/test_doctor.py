@@ -12,67 +12,45 @@ from cai_bridge._cli.command import main
 from cai_bridge._cli.libraries import INSTALLABLE, Doors, Found, doors_by_table, version_of
 from cai_bridge._cli.machine import Driver
 
-
-def found(**versions):
-    """Make what the doctor finds of libraries in these versions."""
-    return {name: Found(name, name, version) for name, version in versions.items()}
-
-
 GPU = Driver("13.0", ("NVIDIA H200",))
-NUMPY = {"numpy": "2.4.6", "ml_dtypes": "0.6.0"}
+NONE = Driver(missing="no driver")
+NUMPY = "numpy 2.4.6, ml_dtypes 0.6.0"
+CUPY = "CUPY_CUDA_ARRAY_INTERFACE_SYNC=0 CUPY_CUDA_ARRAY_INTERFACE_EXPORT_VERSION=2"
+TORCH = "torch-cai torch-malformed memory-given-back"
 
 
 @pytest.mark.parametrize(
     ("versions", "environment", "driver", "said"),
     [
-        (NUMPY, {}, GPU, []),
-        (NUMPY, {}, Driver(missing="no driver"), ["no-device"]),
-        ({}, {}, GPU, ["no-numpy"]),
-        ({"numpy": "2.4.6"}, {}, GPU, ["no-ml-dtypes"]),
-        (NUMPY, {"CAI_BRIDGE_SYNC": "0"}, GPU, ["bridge-sync-off"]),
-        (NUMPY, {"CAI_BRIDGE_SYNC": "1"}, GPU, []),
-        (NUMPY, {"NUMBA_CUDA_ARRAY_INTERFACE_SYNC": "0"}, GPU, []),
+        (NUMPY, "", GPU, ""),
+        (NUMPY, "", NONE, "no-device"),
+        ("", "", GPU, "no-numpy"),
+        ("numpy 2.4.6", "", GPU, "no-ml-dtypes"),
+        (NUMPY, "CAI_BRIDGE_SYNC=0", GPU, "bridge-sync-off"),
+        (NUMPY, "CAI_BRIDGE_SYNC=1", GPU, ""),
+        (NUMPY, "NUMBA_CUDA_ARRAY_INTERFACE_SYNC=0", GPU, ""),
+        (f"{NUMPY}, torch 2.11.0", "", GPU, TORCH),
+        (f"{NUMPY}, torch 2.9.1", "", GPU, f"{TORCH} torch-no-table"),
+        (f"{NUMPY}, jax 0.11.2", "", GPU, "jax-cai jax-immutable"),
+        (f"{NUMPY}, warp 1.19.0", "", GPU, "warp-cai"),
+        (f"{NUMPY}, rmm 26.10.0", "", GPU, "memory-given-back rmm-waits"),
         (
-            {**NUMPY, "torch": "2.11.0"},
-            {},
-            GPU,
-            ["torch-cai", "torch-malformed", "memory-given-back"],
+            *(f"{NUMPY}, numba 0.30.4", "NUMBA_CUDA_ARRAY_INTERFACE_SYNC=0", GPU),
+            "numba-sync-off numba-waits",
         ),
+        ("numpy 2.5.2, ml_dtypes 0.6.0, numba 0.30.4", "", GPU, "numba-waits numba-numpy"),
         (
-            {**NUMPY, "torch": "2.9.1"},
-            {},
-            GPU,
-            ["torch-cai", "torch-malformed", "memory-given-back", "torch-no-table"],
-        ),
-        ({**NUMPY, "jax": "0.11.2"}, {}, GPU, ["jax-cai", "jax-immutable"]),
-        ({**NUMPY, "warp": "1.19.0"}, {}, GPU, ["warp-cai"]),
-        ({**NUMPY, "rmm": "26.10.0"}, {}, GPU, ["memory-given-back", "rmm-waits"]),
-        (
-            {**NUMPY, "numba": "0.30.4"},
-            {"NUMBA_CUDA_ARRAY_INTERFACE_SYNC": "0"},
-            GPU,
-            ["numba-sync-off", "numba-waits"],
-        ),
-        (
-            {**NUMPY, "numpy": "2.5.2", "numba": "0.30.4"},
-            {},
-            GPU,
-            ["numba-waits", "numba-numpy"],
-        ),
-        (
-            {**NUMPY, "cupy": "14.2.0"},
-            {
-                "CUPY_CUDA_ARRAY_INTERFACE_SYNC": "0",
-                "CUPY_CUDA_ARRAY_INTERFACE_EXPORT_VERSION": "2",
-            },
-            GPU,
-            ["cupy-sync-off", "cupy-export-2", "memory-given-back", "cupy-waits"],
+            *(f"{NUMPY}, cupy 14.2.0", CUPY, GPU),
+            "cupy-sync-off cupy-export-2 memory-given-back cupy-waits",
         ),
     ],
 )
 def test_advice_is_what_applies_gravest_first(versions, environment, driver, said):
-    advice = advice_for(Surroundings(found(**versions), environment, driver))
-    assert [one.name for one in advice] == said
+    installed = dict(one.split() for one in versions.split(", ") if one)
+    found = {name: Found(name, name, version) for name, version in installed.items()}
+    settings = dict(one.split("=") for one in environment.split())
+    advice = advice_for(Surroundings(found, settings, driver))
+    assert [one.name for one in advice] == said.split()
     levels = [list(LEVELS).index(one.level) for one in advice]
     assert levels == sorted(levels)
 
@@ -126,37 +104,31 @@ def test_the_table_knows_the_version_before_and_after():
     ]
 
 
+ANSWERS = {
+    "cuDriverGetVersion": lambda version: setattr(version._obj, "value", 13020),
+    "cuDeviceGetCount": lambda count: setattr(count._obj, "value", 2),
+    "cuDeviceGet": lambda device, ordinal: setattr(device._obj, "value", ordinal),
+    "cuDeviceGetName": lambda name, _, device: setattr(
+        name, "value", f"GPU {device.value}".encode()
+    ),
+    "cuGetErrorName": lambda _, name: setattr(name._obj, "value", b"CUDA_ERROR_NO_DEVICE"),
+}
+
+
 class FakeDriver:
     """Two devices; calls that write what they are asked for."""
 
-    def __init__(self, failing=""):
+    def __init__(self, failing):
         self.failing = failing
 
     def __getattr__(self, call):
         def made(*arguments):
             if call == self.failing:
                 return 100
-            answer = getattr(type(self), f"_{call}", None)
-            if answer:
-                answer(self, *arguments)
+            ANSWERS.get(call, lambda *_: None)(*arguments)
             return 0
 
         return made
-
-    def _cuDriverGetVersion(self, version):
-        version._obj.value = 13020
-
-    def _cuDeviceGetCount(self, count):
-        count._obj.value = 2
-
-    def _cuDeviceGet(self, device, ordinal):
-        device._obj.value = ordinal
-
-    def _cuDeviceGetName(self, name, length, device):
-        name.value = f"GPU {device.value}".encode()
-
-    def _cuGetErrorName(self, code, name):
-        name._obj.value = b"CUDA_ERROR_NO_DEVICE"
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ class Outline(html.parser.HTMLParser):
 
 
 @KINDS
-def test_the_page_is_whole(kind, pages):
+def test_the_page_is_whole_fetches_nothing_and_its_tables_say_what_they_are(kind, pages):
     text, _ = pages[kind]
     outline = Outline(text)
     assert outline.open == []
@@ -79,22 +79,11 @@ def test_the_page_is_whole(kind, pages):
     assert len(names) == len(set(names))
     links = [a["href"][1:] for a in outline.all("a") if a["href"].startswith("#")]
     assert set(links) <= set(names)
-
-
-@KINDS
-def test_the_page_fetches_nothing(kind, pages):
-    text, _ = pages[kind]
-    outline = Outline(text)
     assert not {"script", "img", "iframe", "object"} & {tag for tag, _ in outline.tags}
     assert [a["href"] for a in outline.all("link")] == ["data:,"]
     assert not [a for _, a in outline.tags if "src" in a or "style" in a]
     style = text[text.index("<style>") : text.index("</style>")]
     assert not re.search(r"url\(|@import|//", style)
-
-
-@KINDS
-def test_tables_say_what_they_are(kind, pages):
-    outline = Outline(pages[kind][0])
     assert len(outline.all("caption")) == len(outline.all("table")) > 0
     assert all("scope" in attributes for attributes in outline.all("th"))
 

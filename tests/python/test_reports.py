@@ -105,6 +105,7 @@ def test_a_requirement_has_a_name_of_its_own():
     ("find", "subject", "said"),
     [
         (producer_named, "to_cai(simulated", r"got 'to_cai\(simulated'; allowed: torch"),
+        (producer_named, "to_cai(abacus)", "got 'abacus'"),
         (producer_named, "cli_subjects:make()", r"cli_subjects has no 'make\(\)'"),
         (producer_named, "no_such_module:make", "got 'no_such_module:make', which does not import"),
         (consumer_named, "cli_subjects:nothing", "but cli_subjects has no 'nothing'"),
