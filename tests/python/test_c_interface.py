@@ -1,7 +1,5 @@
 """`cai_bridge.h`: what extensions in C and C++ call, compiled by the system's compilers."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import importlib.util
@@ -47,8 +45,42 @@ class Description(ctypes.Structure):
     _fields_ = (*ARRAY, ("contiguous", ctypes.c_int32))
 
 
-def of(answer, *arguments):
-    return ctypes.PYFUNCTYPE(answer, *arguments)
+DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class Export(ctypes.Structure):
+    """`CaiBridgeExport`."""
+
+    _fields_ = (
+        *ARRAY,
+        ("stream", ctypes.c_uint64),
+        ("owner", ctypes.c_void_p),
+        ("deleter", DELETER),
+    )
+
+
+# What each function of the table takes, after its answer: an array or a place (p), a stream (u).
+TYPES = {
+    "p": ctypes.c_void_p,
+    "i": ctypes.c_int32,
+    "u": ctypes.c_uint64,
+    "n": ctypes.c_size_t,
+    "-": None,
+}
+FUNCTIONS = {
+    "import_object": "ipp",
+    "describe": "-pp",
+    "order": "ipu",
+    "give_back": "ipu",
+    "release": "-p",
+    "export_object": "ipp",
+    "device": "ip",
+    "describe_sized": "ippn",
+    "export_sized": "ipnp",
+    "import_tensor": "ipiup",
+    "ready_on": "ipp",
+    "tensor": "ipp",
+}
 
 
 class Api(ctypes.Structure):
@@ -56,22 +88,14 @@ class Api(ctypes.Structure):
 
     _fields_ = (
         ("version", ctypes.c_uint32),
-        ("import_object", of(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)),
-        ("describe", of(None, ctypes.c_void_p, ctypes.c_void_p)),
-        ("order", of(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64)),
-        ("give_back", of(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64)),
-        ("release", of(None, ctypes.c_void_p)),
-        ("export_object", of(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)),
-        ("device", of(ctypes.c_int32, ctypes.c_void_p)),
-        ("describe_sized", of(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)),
-        ("export_sized", of(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)),
-        (
-            "import_tensor",
-            of(ctypes.c_int, ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64, ctypes.c_void_p),
+        *(
+            (name, ctypes.PYFUNCTYPE(*(TYPES[letter] for letter in letters)))
+            for name, letters in FUNCTIONS.items()
         ),
-        ("ready_on", of(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)),
-        ("tensor", of(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)),
     )
+
+
+NULL = object()  # for an object
 
 
 class Extension:
@@ -86,15 +110,11 @@ class Extension:
         for library in (self.held, self.free):
             library.end.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]
 
-    def begin(self, x, stream):
+    def begin(self, x, stream, api=None):
         array, described = ctypes.c_void_p(), Description()
-        self.held.begin(
-            self.api,
-            ctypes.py_object(x),
-            ctypes.c_uint64(stream.handle),
-            ctypes.byref(array),
-            ctypes.byref(described),
-        )
+        places = (ctypes.byref(array), ctypes.byref(described))
+        x = ctypes.py_object(x) if x is not NULL else None
+        self.held.begin(api or self.api, x, ctypes.c_uint64(stream.handle), *places)
         return array, described
 
     def end(self, array, stream, *, locked=True):
@@ -214,21 +234,17 @@ def test_an_array_that_cpp_returns_is_ready_for_every_consumer(cuda, rows, speak
         _core._settle()
 
 
-@pytest.mark.parametrize("memory", ["device", "managed", "pinned"])
-@pytest.mark.parametrize("by_handle", [False, True])
-def test_a_default_stream_is_that_of_the_gpu_where_the_memory_is_worked_on(
-    cuda, rows, memory, by_handle
+@pytest.mark.parametrize(
+    ("memory", "device", "by_handle"),
+    [
+        *((memory, 1, by) for memory in ("device", "managed", "pinned") for by in (False, True)),
+        *((memory, 0, True) for memory in ("managed", "pinned")),
+    ],
+)
+def test_memory_goes_through_a_stream_of_a_gpu_that_reaches_it(
+    cuda, rows, memory, device, by_handle
 ):
-    through_a_stream(cuda, rows, memory, 1, by_handle=by_handle)
-
-
-@pytest.mark.parametrize("memory", ["managed", "pinned"])
-def test_managed_memory_of_one_gpu_goes_through_a_stream_of_another(cuda, rows, memory):
-    through_a_stream(cuda, rows, memory, 0, by_handle=True)
-
-
-def through_a_stream(cuda, rows, memory, device, *, by_handle):
-    """Reads, in order, what the extension makes of an array on a stream of GPU 1."""
+    """A default stream is that of the GPU where the memory is worked on."""
     theirs, mine = cuda.stream("theirs", device=device), cuda.stream("mine", device=device)
     work = cuda.stream("the extension's", device=1)
     x = cuda.array([0.0] * 3, speaks="cai", memory=memory, stream=theirs, device=device)
@@ -304,21 +320,10 @@ def test_what_fails_in_a_deleter_is_told_with_its_name(cuda, rows, monkeypatch):
     told.clear()
 
 
-class Export(ctypes.Structure):
-    """`CaiBridgeExport`."""
-
-    _fields_ = (
-        *ARRAY,
-        ("stream", ctypes.c_uint64),
-        ("owner", ctypes.c_void_p),
-        ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
-    )
-
-
 def export(extension, **wrong):
     """Exports what is right but for `wrong`; counts the deleter's calls."""
     calls = []
-    deleter = Export._fields_[-1][1](calls.append)
+    deleter = DELETER(calls.append)
     shape = (ctypes.c_int64 * 1)(4)
     right = {"data": 0x1000, "shape": shape, "strides": None, "ndim": 1, "code": 2, "bits": 32}
     right |= {"lanes": 1, "device_type": 2, "stream": 1, "deleter": deleter}
@@ -354,7 +359,6 @@ def test_an_export_that_cannot_be_is_refused_and_its_deleter_not_called(
     cuda, extension, wrong, error, said
 ):
     calls = []
-    deleter = Export._fields_[-1][1](calls.append)
     arrays = [cuda.array([0.0] * 4, device=device) for device in range(2)]
     stream = cuda.stream("theirs", device=1)
     words = {
@@ -362,23 +366,11 @@ def test_an_export_that_cannot_be_is_refused_and_its_deleter_not_called(
         "memory of GPU 1": arrays[1].ptr,
         "of GPU 1": stream.handle,
     }
-    wrong = {
-        name: words[value] if isinstance(value, str) else value for name, value in wrong.items()
-    }
+    wrong = {name: words[value] if type(value) is str else value for name, value in wrong.items()}
     with pytest.raises(error, match=said):
-        export(extension, **wrong, deleter=deleter)
+        export(extension, **wrong, deleter=DELETER(calls.append))
     gc.collect()
     assert calls == []
-
-
-def test_an_exports_deleter_is_called_once_at_the_end(cuda, extension):
-    array, calls, _deleter = export(extension, owner=77, shape=(ctypes.c_int64 * 1)(0))
-    assert (array.shape, calls) == ((0,), [])
-    del array
-    gc.collect()
-    cuda.synchronize()
-    _core._settle()
-    assert calls == [77]
 
 
 # Exports memory; when its last user goes, here or with the interpreter, the deleter tells.
@@ -386,7 +378,7 @@ ENDING = """
 import sys, test_c_interface as tests
 from cai_bridge.testing import simulated_cuda
 with simulated_cuda() as cuda:
-    tell = tests.Export._fields_[-1][1](lambda owner: print("deleted", owner, flush=True))
+    tell = tests.DELETER(lambda owner: print("deleted", owner, flush=True))
     x = cuda.array([1.0] * 4)
     extension = tests.Extension(sys.argv[1])
     array = tests.export(extension, data=x.ptr, owner=77, deleter=tell)[0]
@@ -422,27 +414,17 @@ def test_work_on_the_stream_comes_after_the_producers_and_before_its_next(cuda, 
     with cuda.current_stream(theirs):
         for i in range(5):
             x = cuda.array([float(i)] * 4, speaks=speaks, stream=theirs, memory="pool")
-            array, _ = extension.begin(x, mine)
+            gone, (array, _) = weakref.ref(x), extension.begin(x, mine)
             seen.append(mine.read(x))
             del x
+            gc.collect()
+            assert gone() is not None
             extension.end(array, mine)
             gc.collect()
     cuda.synchronize()
-    assert [one.value for one in seen] == [[float(i)] * 4 for i in range(5)]
-
-
-def test_an_array_is_kept_until_it_is_released_and_not_longer(cuda, extension):
-    x, mine = cuda.array([1.0], speaks="dlpack"), cuda.stream("mine")
-    gone = weakref.ref(x)
-    array, _ = extension.begin(x, mine)
-    del x
-    gc.collect()
-    assert gone() is not None
-    extension.end(array, mine)
-    cuda.synchronize()
     _core._settle()
-    gc.collect()
     assert gone() is None
+    assert [one.value for one in seen] == [[float(i)] * 4 for i in range(5)]
 
 
 @pytest.mark.parametrize("locked", [True, False])
@@ -456,17 +438,26 @@ def test_an_array_ends_on_any_thread_with_and_without_the_interpreters_lock(
     thread.join()
 
 
-@pytest.mark.parametrize("nothing", [None, 3, object()])
-def test_a_refusal_is_an_exception(cuda, extension, nothing):
-    with pytest.raises(TypeError, match="object"):
-        extension.begin(nothing, cuda.stream("mine"))
+@pytest.mark.parametrize(
+    ("x", "error", "said"),
+    [
+        (None, TypeError, "object"),
+        (3, TypeError, "object"),
+        (NULL, TypeError, "object: got NULL"),
+        ("an array", ValueError, "stream: got .* device 1"),
+    ],
+)
+def test_a_refusal_is_an_exception(cuda, extension, x, error, said):
+    x = cuda.array([1.0], device=0) if x == "an array" else x
+    with pytest.raises(error, match=said):
+        extension.begin(x, cuda.stream("other", device=1))
 
 
-def test_null_for_an_object_is_an_exception(extension):
-    array, described = ctypes.c_void_p(), Description()
-    arguments = (ctypes.c_uint64(1), ctypes.byref(array), ctypes.byref(described))
-    with pytest.raises(TypeError, match="object: got NULL"):
-        extension.held.begin(extension.api, None, *arguments)
+def test_a_table_that_is_too_old_is_an_import_error(cuda, extension):
+    old = Api.from_buffer_copy(extension.table)
+    old.version = 1
+    with pytest.raises(ImportError, match="got version 1 of its C interface; allowed: 2 or later"):
+        extension.begin(cuda.array([1.0]), cuda.stream("mine"), ctypes.byref(old))
 
 
 # Places that calls write to: they live as long as the rows that name their addresses.
@@ -567,18 +558,3 @@ def test_a_call_that_could_not_give_back_is_waited_for_at_the_end_of_the_adapted
     array, seen = kept
     assert seen.value == [1.0] * 3
     extension.table.release(array)
-
-
-def test_a_table_that_is_too_old_is_an_import_error(cuda, extension):
-    old = Api.from_buffer_copy(extension.table)
-    old.version = 1
-    array, described = ctypes.c_void_p(), Description()
-    arguments = (ctypes.c_uint64(1), ctypes.byref(array), ctypes.byref(described))
-    x = ctypes.py_object(cuda.array([1.0]))
-    with pytest.raises(ImportError, match="got version 1 of its C interface; allowed: 2 or later"):
-        extension.held.begin(ctypes.byref(old), x, *arguments)
-
-
-def test_a_stream_of_another_device_is_refused(cuda, extension):
-    with pytest.raises(ValueError, match="stream"):
-        extension.begin(cuda.array([1.0], device=0), cuda.stream("other", device=1))

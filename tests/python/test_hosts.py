@@ -1,10 +1,7 @@
 """Arrays on the host: shared by libraries that have such, copied to a GPU where that is asked."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -25,7 +22,7 @@ MESSAGES = {
 MADE = {"numpy": np.ndarray, "tvm_ffi": tvm_ffi.Tensor, "cai": CaiView, "dlpack": DLPackView}
 
 
-def given(kind: str) -> tuple[Any, Any]:
+def given(kind):
     """The array of a row, and NumPy's of the same values, of whose memory it is."""
     memory = np.arange(6, dtype="float32").reshape(2, 3)
     if kind.startswith("columns"):
@@ -44,22 +41,22 @@ def given(kind: str) -> tuple[Any, Any]:
 class SaysPinned:
     """An array on the host whose device is that of pinned memory, as PyTorch's are."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array):
         self.array = array
 
-    def __dlpack__(self, **wishes: Any) -> Any:
+    def __dlpack__(self, **wishes):
         return self.array.__dlpack__(max_version=wishes.get("max_version"))
 
-    def __dlpack_device__(self) -> tuple[int, int]:
+    def __dlpack_device__(self):
         return 3, 0
 
 
-def values(made: Any) -> list[Any]:
+def values(made):
     return np.asarray(convert(made, "numpy"), dtype="float32").tolist()
 
 
 @each("strangers", "host")
-def test_an_array_on_the_host_is_shared_or_copied_or_refused(row: Any, cuda: Any) -> None:
+def test_an_array_on_the_host_is_shared_or_copied_or_refused(row, cuda):
     x, memory = given(row["kind"])
     on_gpu = cuda.array([5.0], speaks="dlpack")
     wishes = {"copy": True} if "copy" in row else {}
@@ -93,17 +90,17 @@ def test_an_array_on_the_host_is_shared_or_copied_or_refused(row: Any, cuda: Any
 @each("refusals", "object", kind="CpuConverted")
 @pytest.mark.parametrize("to", ["cai", "dlpack"])
 @pytest.mark.parametrize("copy", [None, False])
-def test_a_library_for_gpus_gets_no_array_on_the_host_without_a_copy(row, to, copy, cuda) -> None:
+def test_a_library_for_gpus_gets_no_array_on_the_host_without_a_copy(row, to, copy, cuda):
     assert_refused(row, convert, np.ones(4), to, copy=copy)
 
 
-def test_numpy_may_not_write_what_the_caller_calls_read_only() -> None:
+def test_numpy_may_not_write_what_the_caller_calls_read_only():
     x, _ = given("an array of tvm-ffi")
     assert not convert(x, "numpy", readonly=True).flags.writeable
     assert not convert([x], "numpy", readonly=True)[0].flags.writeable
 
 
-def test_the_memory_of_a_copy_is_freed_after_its_user(cuda: Any) -> None:
+def test_the_memory_of_a_copy_is_freed_after_its_user(cuda):
     mine = cuda.stream("mine", blocking=False)
     made = convert(np.ones(4), "cai", copy=True, stream=mine)
     seen = mine.read(made)
@@ -115,7 +112,7 @@ def test_the_memory_of_a_copy_is_freed_after_its_user(cuda: Any) -> None:
     assert seen.value == [1.0] * 4
 
 
-def test_a_copy_goes_to_the_gpu_that_the_stream_is_of_or_that_is_current(cuda: Any) -> None:
+def test_a_copy_goes_to_the_gpu_that_the_stream_is_of_or_that_is_current(cuda):
     far = cuda.stream("far", device=1)
     assert convert(np.ones(4), "cai", copy=True, stream=far).device == (2, 1)
     assert convert([np.ones(4)], "cai", copy=True, stream=far)[0].device == (2, 1)
@@ -125,7 +122,7 @@ def test_a_copy_goes_to_the_gpu_that_the_stream_is_of_or_that_is_current(cuda: A
 
 
 @pytest.mark.parametrize("memory", ["pinned", "managed", "pageable"])
-def test_the_host_may_write_at_once_after_a_copy(memory: str, cuda: Any) -> None:
+def test_the_host_may_write_at_once_after_a_copy(memory, cuda):
     """From memory that CUDA knows, its copy reads when the stream comes to it."""
     mine = cuda.stream("mine", blocking=False)
     host, held = np.ones(4, np.float32), None
@@ -143,9 +140,7 @@ def test_the_host_may_write_at_once_after_a_copy(memory: str, cuda: Any) -> None
 
 
 @pytest.mark.parametrize("memory", ["pinned", "managed"])
-def test_numpys_array_over_memory_that_a_gpu_reaches_is_an_array_of_it(
-    memory: str, cuda: Any, library: Any
-) -> None:
+def test_numpys_array_over_memory_that_a_gpu_reaches_is_an_array_of_it(memory, cuda, library):
     """NumPy keeps the device, and its `__dlpack__` takes no stream."""
     x = cuda.array([1.0] * 4, dtype="float32", memory=memory)
     mine = cuda.stream("mine")
@@ -162,7 +157,7 @@ def test_numpys_array_over_memory_that_a_gpu_reaches_is_an_array_of_it(
     assert to_cai(array).device == to_cai(x).device
 
 
-def test_a_copy_in_a_capture_is_refused_and_the_capture_goes_on(cuda: Any) -> None:
+def test_a_copy_in_a_capture_is_refused_and_the_capture_goes_on(cuda):
     mine = cuda.stream("mine", blocking=False)
     x = cuda.array([0.0] * 4)
     with cuda.capture(mine) as graph:
@@ -175,7 +170,7 @@ def test_a_copy_in_a_capture_is_refused_and_the_capture_goes_on(cuda: Any) -> No
 
 
 @pytest.mark.parametrize("call", ["cuMemAllocAsync", "cuMemcpyHtoDAsync"])
-def test_a_copy_that_fails_leaves_nothing(call: str, cuda: Any) -> None:
+def test_a_copy_that_fails_leaves_nothing(call, cuda):
     cuda.fail(call)
     with pytest.raises(DriverError, match=call):
         convert(np.ones(4), "cai", copy=True)
@@ -183,7 +178,7 @@ def test_a_copy_that_fails_leaves_nothing(call: str, cuda: Any) -> None:
     assert len(freed) == (call != "cuMemAllocAsync")
 
 
-def test_all_or_none_of_a_tree_with_arrays_on_the_host(cuda: Any) -> None:
+def test_all_or_none_of_a_tree_with_arrays_on_the_host(cuda):
     frozen = np.ones(2)
     frozen.flags.writeable = False
     for number, tree in enumerate(([np.ones(2), frozen], [np.ones(2), cuda.array([1.0]), frozen])):
@@ -193,7 +188,7 @@ def test_all_or_none_of_a_tree_with_arrays_on_the_host(cuda: Any) -> None:
 
 @pytest.mark.parametrize("mask", [[False, True, False], False])
 @pytest.mark.parametrize("to", ["cai", "dlpack", "tvm_ffi"])
-def test_a_masked_array_is_not_given_without_its_mask(to: str, mask: Any, cuda: Any) -> None:
+def test_a_masked_array_is_not_given_without_its_mask(to, mask, cuda):
     masked = np.ma.array([1.0, 2.0, 3.0], mask=mask)
     for given in (masked, {"a": masked, "b": cuda.array([5.0])}):
         for copy in (True, None) if to == "tvm_ffi" else (True,):
@@ -207,14 +202,14 @@ def test_a_masked_array_is_not_given_without_its_mask(to: str, mask: Any, cuda: 
 
 @pytest.mark.parametrize("copy", [None, True])
 @pytest.mark.parametrize("dtype", ["U4", "M8[s]", "O", "longdouble", "clongdouble", ">f8", ">u2"])
-def test_what_only_numpy_has_stays_in_a_tree(dtype: str, copy: Any, cuda: Any) -> None:
+def test_what_only_numpy_has_stays_in_a_tree(dtype, copy, cuda):
     labels = np.zeros(2, dtype)
     made = convert({"a": labels, "b": cuda.array([5.0])}, "tvm_ffi", copy=copy)
     assert made["a"] is labels
     assert isinstance(made["b"], tvm_ffi.Tensor)
 
 
-def test_the_librarys_own_array_on_the_host_is_copied_if_asked(cuda: Any) -> None:
+def test_the_librarys_own_array_on_the_host_is_copied_if_asked(cuda):
     own = tvm_ffi.from_dlpack(np.arange(3.0))
     on_gpu = tvm_ffi.from_dlpack(cuda.array([7.0]))
     assert convert(own, "tvm_ffi") is own
@@ -228,7 +223,7 @@ def test_the_librarys_own_array_on_the_host_is_copied_if_asked(cuda: Any) -> Non
 
 
 @each("strangers", "elsewhere")
-def test_an_array_that_is_elsewhere_is_refused_as_what_it_is(row: Any, cuda: Any) -> None:
+def test_an_array_that_is_elsewhere_is_refused_as_what_it_is(row, cuda):
     members = {
         "__dlpack_device__": lambda self: tuple(row["device"]),
         "__dlpack__": lambda self, **_: pytest.fail("asked"),
@@ -249,8 +244,8 @@ def test_an_array_that_is_elsewhere_is_refused_as_what_it_is(row: Any, cuda: Any
         assert str(refused.value) == f"a: {alone.value}"
 
 
-def test_a_dict_that_raises_is_none_where_the_array_says_that_it_is_on_the_host() -> None:
-    def no_dict(_: Any) -> Any:
+def test_a_dict_that_raises_is_none_where_the_array_says_that_it_is_on_the_host():
+    def no_dict(_):
         raise RuntimeError("not on a GPU")
 
     memory = np.ones(2)

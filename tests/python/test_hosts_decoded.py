@@ -3,13 +3,9 @@
 `make test-clients` installs the libraries.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -28,59 +24,59 @@ CPU = 1, 0
 class Host:
     """An array on the host: NumPy's `memory`, handed out as `hands_out` does."""
 
-    def __init__(self, memory: Any, hands_out: Any = None, dtype: str | None = None) -> None:
+    def __init__(self, memory, hands_out=None, dtype=None):
         self.memory, self.hands_out = memory, hands_out
         if dtype is not None:
             self.dtype = dtype
 
-    def __dlpack__(self, *, max_version: tuple[int, int] | None = None) -> Any:
+    def __dlpack__(self, *, max_version=None):
         if self.hands_out is None:
             return self.memory.__dlpack__(max_version=max_version)
         return self.hands_out(self.memory)
 
-    def __dlpack_device__(self) -> tuple[int, int]:
+    def __dlpack_device__(self):
         return CPU
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
+    def __array__(self, *_, **__):
         raise AssertionError("an array that is decoded by no capsule")
 
 
 class Tensor(Bits, Host):
     """The same of a library like PyTorch."""
 
-    def detach(self) -> Host:
+    def detach(self):
         return Host(self.memory)
 
 
-def tensor(**bits: Any) -> Tensor:
+def tensor(**bits):
     made = Tensor(np.array([1, 2], "float32"))
     vars(made).update(bits)
     return made
 
 
-def refuses(error: Exception) -> Callable[[Any], Any]:
-    def hands_out(_: Any) -> Any:
+def refuses(error):
+    def hands_out(_):
         raise error
 
     return hands_out
 
 
-def by_hand(dtype: str = "float32", **fields: Any) -> Host:
+def by_hand(dtype="float32", **fields):
     """An array whose tensor is made by hand."""
     memory = np.array([1, 2], dtype=getattr(ml_dtypes, dtype, dtype))
 
-    def hands_out(memory: Any) -> Any:
+    def hands_out(memory):
         said = {"shape": (2,), "dtype": (*CODES[dtype], 1), "device": CPU, **fields}
         return HandMade(memory.ctypes.data, owner=memory, **said).capsule()
 
     return Host(memory, hands_out)
 
 
-def as_bits(dtype: str, bits: str) -> Host:
+def as_bits(dtype, bits):
     return Host(np.array([1, 2], getattr(ml_dtypes, dtype)).view(bits), dtype=f"paddle.{dtype}")
 
 
-def read_only(memory: Any) -> Any:
+def read_only(memory):
     memory.flags.writeable = False
     return memory
 
@@ -95,7 +91,7 @@ class Immutable(Host):
 class Variable:
     """An object that has the methods of another's array, as flax's variables have."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array):
         self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
 
 
@@ -103,7 +99,7 @@ class NoNullsError(TypeError):
     """As pyarrow's."""
 
 
-STAND_INS: dict[str, Callable[[], Any]] = {
+STAND_INS = {
     "float32": lambda: Host(np.array([1, 2], "float32")),
     "every second": lambda: Host(np.array([1, 9, 2], "float32")[::2]),
     "unused stride": lambda: by_hand(shape=(1,), strides=(-1,)),
@@ -133,16 +129,16 @@ STAND_INS: dict[str, Callable[[], Any]] = {
 NULLS = "Can only use DLPack on arrays with no nulls."
 
 
-def fake_tensor(torch: Any) -> Any:
-    from torch._subclasses.fake_tensor import FakeTensorMode  # type: ignore[import-not-found]
+def fake_tensor(torch):
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
         return torch.ones(2)
 
 
-def dtensor(torch: Any) -> Any:
+def dtensor(torch):
     from torch import distributed
-    from torch.distributed.tensor import (  # type: ignore[import-not-found]
+    from torch.distributed.tensor import (
         DeviceMesh,
         Replicate,
         distribute_tensor,
@@ -155,7 +151,7 @@ def dtensor(torch: Any) -> Any:
 
 
 @pytest.fixture(params=["stand-in", "library"])
-def made(request: Any, row: Any) -> Callable[[], Any]:
+def made(request, row):
     """What makes the array of a row."""
     if request.param == "stand-in":
         return STAND_INS[row["kind"]]
@@ -174,12 +170,12 @@ pytestmark = [
 ]
 
 
-def is_own(x: Any, to: str) -> bool:
+def is_own(x, to):
     """Whether it is an array of that library itself, which comes back as it is."""
     return isinstance(x, np.ndarray) if to == "numpy" else type(x).__module__.split(".")[0] in to
 
 
-def memory_of(array: Any, to: str) -> tuple[str, list[Any], int]:
+def memory_of(array, to):
     """The type, values and address of a library's array, read without the bridge."""
     if to == "jax":
         array = np.asarray(array)
@@ -196,7 +192,7 @@ def memory_of(array: Any, to: str) -> tuple[str, list[Any], int]:
     return name, read[:: array.strides[0]].astype("float32").tolist(), array.data_ptr()
 
 
-def ways(x: Any, to: str, **wishes: Any) -> dict[str, Callable[[], Any]]:
+def ways(x, to, **wishes):
     """The ways that an array goes: alone, and as a part of a tree."""
     return {
         "": lambda: convert(x, to, **wishes),
@@ -205,7 +201,7 @@ def ways(x: Any, to: str, **wishes: Any) -> dict[str, Callable[[], Any]]:
 
 
 @each("hosts", "array")
-def test_an_array_on_the_host_has_its_values_or_is_refused(row: Any, to: str, made: Any) -> None:
+def test_an_array_on_the_host_has_its_values_or_is_refused(row, to, made):
     importorskip(to)
     x = made()
     for copy in (None, True):
@@ -230,11 +226,11 @@ def test_an_array_on_the_host_has_its_values_or_is_refused(row: Any, to: str, ma
             assert memory_of(go(), to)[1] == row["values"]
 
 
-def importorskip(library: str) -> Any:
+def importorskip(library):
     return pytest.importorskip(library, exc_type=ImportError)
 
 
-def refusal(row: Any, to: str, copy: Any) -> str | None:
+def refusal(row, to, copy):
     """The kind of the refusal, if there is one."""
     if "refused" in row:
         return str(row["refused"])
@@ -247,7 +243,7 @@ def refusal(row: Any, to: str, copy: Any) -> str | None:
 
 
 @each("hosts", "array", dtype="float32")
-def test_no_copy_is_made_but_where_it_is_asked_for(row: Any, to: str, made: Any) -> None:
+def test_no_copy_is_made_but_where_it_is_asked_for(row, to, made):
     importorskip(to)
     x = made()
     if not row.get("values") or is_own(x, to) or refusal(row, to, None):
@@ -265,7 +261,7 @@ def test_no_copy_is_made_but_where_it_is_asked_for(row: Any, to: str, made: Any)
 
 
 @each("hosts", "array", kind="gradient")
-def test_an_array_on_the_host_is_detached_alone_and_in_a_tree(row: Any, to: str, made: Any) -> None:
+def test_an_array_on_the_host_is_detached_alone_and_in_a_tree(row, to, made):
     importorskip(to)
     x = made()
     for copy in (None, True):
@@ -276,7 +272,7 @@ def test_an_array_on_the_host_is_detached_alone_and_in_a_tree(row: Any, to: str,
 
 
 @each("hosts", "numpys")
-def test_what_numpys_dlpack_has_no_word_for_is_refused_in_our_words(row: Any, to: str) -> None:
+def test_what_numpys_dlpack_has_no_word_for_is_refused_in_our_words(row, to):
     if to == "numpy":
         pytest.skip("NumPy's own")
     importorskip(to)
@@ -291,7 +287,7 @@ def test_what_numpys_dlpack_has_no_word_for_is_refused_in_our_words(row: Any, to
         assert refused.value.__cause__ is not None
 
 
-def test_a_capsule_of_the_hosts_memory_is_taken_alone(to: str) -> None:
+def test_a_capsule_of_the_hosts_memory_is_taken_alone(to):
     importorskip(to)
     for copy in (None, True):
         capsule = np.array([1, 2], "float32").__dlpack__(max_version=(1, 0))
@@ -305,7 +301,7 @@ def test_a_capsule_of_the_hosts_memory_is_taken_alone(to: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["a copy", "NULL pointer", "a later DLPack", "negative extent"])
-def test_a_refused_capsule_of_the_hosts_memory_is_not_consumed(kind: str, to: str) -> None:
+def test_a_refused_capsule_of_the_hosts_memory_is_not_consumed(kind, to):
     importorskip(to)
     stand_in = STAND_INS.get(kind) or (lambda: by_hand(shape=(-2,)))
     capsule = stand_in().__dlpack__()
@@ -315,11 +311,11 @@ def test_a_refused_capsule_of_the_hosts_memory_is_not_consumed(kind: str, to: st
     assert repr(capsule).split()[2] == name == '"dltensor_versioned"'
 
 
-def test_the_memory_is_kept_as_long_as_the_librarys_array(to: str) -> None:
+def test_the_memory_is_kept_as_long_as_the_librarys_array(to):
     importorskip(to)
-    given: list[HandMade] = []
+    given = []
 
-    def hands_out(memory: Any) -> Any:
+    def hands_out(memory):
         fields = {"shape": (16,), "device": CPU, "owner": memory}
         given.append(HandMade(memory.ctypes.data, **fields))
         return given[0].capsule()

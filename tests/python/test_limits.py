@@ -3,11 +3,8 @@
 Each library's file says what its arrays may be; a stand-in makes them, so that none is installed.
 """
 
-from __future__ import annotations
-
 import sys
 import types
-from typing import Any
 
 import pytest
 from capsules import HandMade, read
@@ -37,40 +34,40 @@ FLOAT8_E3M4 = 7, 8, 1
 class Array:
     """An array of a stand-in: the view that it is made of, and the stream that it is ready on."""
 
-    def __init__(self, view: Any, stream: Any) -> None:
+    def __init__(self, view, stream):
         self.view, self.stream = view, stream
 
 
-def stand_in(to: str, streams: dict[int, Any]) -> Any:
+def stand_in(to, streams):
     """The library `to`, with arrays of a stand-in on those streams."""
     library, view_of = LIBRARIES[to]
 
-    class StandIn(library):  # type: ignore[misc,valid-type]
+    class StandIn(library):
         types = (Array,)
         view = view_of
         asked: list[int]
 
-        def current_stream(self, device: int) -> Any:
+        def current_stream(self, device):
             return streams[device]
 
-        def make(self, view: Any, stream: Any) -> Array:
+        def make(self, view, stream):
             return Array(view, stream)
 
     return StandIn()
 
 
 @pytest.fixture
-def streams(cuda: Any) -> dict[int, Any]:
+def streams(cuda):
     return {device: cuda.stream("consumer", device=device) for device in range(2)}
 
 
 @pytest.fixture(autouse=True)
-def torch(monkeypatch: Any) -> None:
+def torch(monkeypatch):
     """A PyTorch that lacks what PyTorch lacks, whatever is installed."""
     monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
 
 
-def given(row: Any, cuda: Any, producer: Any) -> Any:
+def given(row, cuda, producer):
     """The array of a row, which work on the producer's stream writes."""
     owner, memory = row.get("owner", 0), row.get("memory", "device")
     x = cuda.array([0.0] * 8, memory=memory, device=owner, speaks=())
@@ -79,14 +76,14 @@ def given(row: Any, cuda: Any, producer: Any) -> Any:
         tensor = {"dtype": FLOAT8_E3M4, "device": (2, owner), "owner": x}
         return DLPackPair(lambda **_: HandMade(x.ptr, **tensor).capsule())
     shape = tuple(row.get("shape", (4,)))
-    entries: dict[str, Any] = {"shape": shape, "stream": producer.handle}
+    entries = {"shape": shape, "stream": producer.handle}
     if "strides" in row:
         entries["strides"] = tuple(4 * step for step in row["strides"])
     readonly = row.get("readonly", False)
     return only_cai(x, **entries, data=(x.ptr + 16 * ("strides" in row), readonly))
 
 
-REMEDIES: dict[str, list[dict[str, Any]]] = {
+REMEDIES = {
     "StrideNegative": [{"copy": True}],
     "StridesNotCompact": [{"copy": True}],
     "ReadOnlyConverted": [{"copy": True}, {"readonly": False}],
@@ -95,9 +92,7 @@ REMEDIES: dict[str, list[dict[str, Any]]] = {
 
 
 @each("hosts", "limit")
-def test_an_array_is_given_to_a_library_as_it_can_have_it_or_is_refused(
-    row: Any, cuda: Any, streams: Any
-) -> None:
+def test_an_array_is_given_to_a_library_as_it_can_have_it_or_is_refused(row, cuda, streams):
     producer = cuda.stream("producer", device=row.get("owner", 0))
     x, library = given(row, cuda, producer), stand_in(row["to"], streams)
     wishes = {"stream": streams[row["stream"]]} if "stream" in row else {}
@@ -118,9 +113,7 @@ def test_an_array_is_given_to_a_library_as_it_can_have_it_or_is_refused(
 
 
 @each("refusals", "object", kind="DtypeConverted")
-def test_a_type_that_the_library_lacks_is_refused_and_its_bits_are_taken(
-    row: Any, cuda: Any, streams: Any
-) -> None:
+def test_a_type_that_the_library_lacks_is_refused_and_its_bits_are_taken(row, cuda, streams):
     library = stand_in("torch", streams)
     x = given({"dtype": row["got"]}, cuda, cuda.legacy)
     assert_refused(row, convert, x, library)
@@ -129,7 +122,7 @@ def test_a_type_that_the_library_lacks_is_refused_and_its_bits_are_taken(
     cuda.synchronize()
 
 
-def handed_over(cuda: Any, streams: Any, to: str, owner: int, works_on: int) -> tuple[Any, Any]:
+def handed_over(cuda, streams, to, owner, works_on):
     """Managed memory that a producer writes late, and the library's array of it."""
     producer = cuda.stream("producer", device=owner)
     x = cuda.array([0.0] * 4, memory="managed", device=owner, speaks=())
@@ -139,7 +132,7 @@ def handed_over(cuda: Any, streams: Any, to: str, owner: int, works_on: int) -> 
     return producer, convert(x, stand_in(to, streams), **wishes)
 
 
-def reads(made: Any, stream: Any) -> Any:
+def reads(made, stream):
     """The library's read, on its stream."""
     if isinstance(made.view, DLPackView):
         seen = read(made.view.__dlpack__(stream=stream, max_version=(1, 3)))
@@ -153,9 +146,7 @@ def reads(made: Any, stream: Any) -> Any:
     ("to", "owner", "works_on"),
     [("torch", 0, 0), ("torch", 1, 1), ("torch", 0, 1), ("jax", 1, 1), ("cupy", 1, 1)],
 )
-def test_managed_memory_is_ordered_both_ways(
-    to: str, owner: int, works_on: int, without: str | None, cuda: Any, streams: Any
-) -> None:
+def test_managed_memory_is_ordered_both_ways(to, owner, works_on, without, cuda, streams):
     if without == "hand-over":
         cuda.suppress("cuStreamWaitEvent")
     producer, made = handed_over(cuda, streams, to, owner, works_on)

@@ -5,8 +5,6 @@ Every other number with a unit is a row of `tests/data/numbers.toml`, which name
 stands there.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
@@ -33,9 +31,9 @@ DATE = re.compile(r"\b20\d\d-\d\d(-\d\d)?\b")
 MACHINE = re.compile(r"H[12]00|\bCPU\b|\bmachine\b")
 
 
-def paragraphs(text: str) -> list[str]:
+def paragraphs(text):
     """The paragraphs, each table together with the paragraph before it."""
-    found: list[str] = []
+    found = []
     for part in re.split(r"\n\s*\n", WRITTEN.sub("", text)):
         if part.startswith("|") and found:
             found[-1] += f"\n{part}"
@@ -44,7 +42,7 @@ def paragraphs(text: str) -> list[str]:
     return found
 
 
-def undated(text: str) -> list[str]:
+def undated(text):
     """The lines with a number in a paragraph that says neither when nor where it was measured."""
     return [
         line
@@ -56,7 +54,7 @@ def undated(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_number_is_dated_or_a_row_says_where_it_stands(page: Path) -> None:
+def test_a_number_is_dated_or_a_row_says_where_it_stands(page):
     shown = [row["says"] for row in ROWS if row["page"] == page.name]
     for line in undated(page.read_text("utf-8")):
         rest = line
@@ -66,7 +64,7 @@ def test_a_number_is_dated_or_a_row_says_where_it_stands(page: Path) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['page']}: {row['says'][:40]}")
-def test_a_row_is_on_its_page_and_its_number_stands_in_its_file(row: dict[str, str]) -> None:
+def test_a_row_is_on_its_page_and_its_number_stands_in_its_file(row):
     page = ROOT / (row["page"] if row["page"] == "README.md" else f"docs/{row['page']}")
     assert row["says"] in page.read_text("utf-8")
     if "example" not in row:
@@ -85,5 +83,5 @@ def test_a_row_is_on_its_page_and_its_number_stands_in_its_file(row: dict[str, s
         ("<!-- run -->\n5 ms\n<!-- end of run -->", 0),
     ],
 )
-def test_a_number_without_its_date_is_found(text: str, lines: int) -> None:
+def test_a_number_without_its_date_is_found(text, lines):
     assert len(undated(text)) == lines

@@ -5,7 +5,6 @@ The rows are tests/data/refusals.toml. `test_refused_objects.py` has those of wh
 
 import gc
 import weakref
-from typing import Any
 
 import capsules
 import numpy as np
@@ -18,7 +17,7 @@ from specification import as_consumer
 
 from cai_bridge import DLPackView, convert, from_cai, to_cai, to_dlpack
 
-CAI_DOORS: dict[str, Any] = {
+CAI_DOORS = {
     "from_cai": from_cai,
     "from_cai of a dict": lambda x: from_cai(x.__cuda_array_interface__, owner=x),
     "to_cai": to_cai,

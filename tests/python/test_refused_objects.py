@@ -98,6 +98,10 @@ MAKERS = {
         lambda cuda, x: (True,),
         lambda cuda, x: [[1, 2], (3.5, 4j)],
         lambda cuda, x: ((([0],),),),
+        lambda cuda, x: [np.float64(1)],
+        lambda cuda, x: [Fraction(1, 2)],
+        lambda cuda, x: [[Decimal(1)], [2]],
+        lambda cuda, x: [np.int8(1), np.bool_(1)],
     ],
     "a list": [lambda cuda, x: [x]],
     "a class": [

@@ -1,14 +1,9 @@
 """Mistakes that nothing showed until the values were wrong: each is refused, or warned of once."""
 
-from __future__ import annotations
-
 import sys
 import types
 import warnings
-from collections.abc import Callable
-from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,22 +13,14 @@ from cai_bridge import CaiView, Library, adapt, convert, register
 
 __all__ = ["library", "no_libraries", "producer"]
 
-# --- what a library says of itself ----------------------------------------------------------------
-
+STREAM = ("get_stream", "currentstream", "currentStream", "get_current_stream")
 # A member as somebody may write it, and the one that is meant.
-MISSPELT: dict[str, tuple[dict[str, Any], str]] = {
-    "currentstream": ({"currentstream": lambda self, device: None}, "current_stream"),
-    "currentStream": ({"currentStream": lambda self, device: None}, "current_stream"),
-    "get_current_stream": ({"get_current_stream": lambda self, device: 1}, "current_stream"),
-    "write": ({"write": False}, "writes"),
-    "Writes": ({"Writes": False}, "writes"),
-    "read_only": ({"read_only": False}, "readonly"),
-    "views": ({"views": CaiView}, "view"),
-    "array": ({"array": (Array,)}, "arrays"),
-    "classes": ({"classes": (Array,)}, "arrays"),
-    "writeable": ({"writeable": False}, "writes"),
-    "mutable": ({"mutable": True}, "writes"),
-    "get_stream": ({"get_stream": lambda self, device: 1}, "current_stream"),
+MISSPELT = {
+    **dict.fromkeys(STREAM, "current_stream"),
+    **dict.fromkeys(("write", "Writes", "writeable", "mutable"), "writes"),
+    **dict.fromkeys(("array", "classes"), "arrays"),
+    "read_only": "readonly",
+    "views": "view",
 }
 
 
@@ -42,25 +29,21 @@ class Bare(Library):
 
     name = "bare"
 
-    def make(self, view: Any, stream: Any) -> Any:
+    def make(self, view, stream):
         return view
 
 
 @pytest.mark.usefixtures("no_libraries")
+@pytest.mark.parametrize("of", ["the class", "the instance"])
 @pytest.mark.parametrize("written", MISSPELT)
-def test_a_member_that_no_library_has_is_refused_by_the_near_name(written: str) -> None:
-    members, meant = MISSPELT[written]
-    said = rf"^{written}: got a member that no library has; allowed: .+; did you mean '{meant}'\?$"
+def test_a_member_that_no_library_has_is_refused_by_the_near_name(written, of):
+    kind = {"array": (Array,), "classes": (Array,), "views": CaiView}
+    kind |= dict.fromkeys(STREAM, lambda self, device: 1)
+    library = type("Misspelt", (Bare,), {})()
+    setattr(type(library) if of == "the class" else library, written, kind.get(written, False))
+    said = rf"^{written}: got a member that no library has; .+; did you mean '{MISSPELT[written]}'"
     with pytest.raises(TypeError, match=said):
-        register(type("Misspelt", (Bare,), members)())
-
-
-@pytest.mark.usefixtures("no_libraries")
-def test_such_a_member_of_the_instance_is_refused_too() -> None:
-    one = Bare()
-    one.write = False  # type: ignore[attr-defined]
-    with pytest.raises(TypeError, match=r"did you mean 'writes'\?$"):
-        register(one)
+        register(library)
 
 
 @pytest.mark.usefixtures("no_libraries")
@@ -74,14 +57,11 @@ def test_such_a_member_of_the_instance_is_refused_too() -> None:
         {"array": Array, "arrays": (Array,)},
     ],
 )
-def test_what_a_class_has_of_its_own_is_its_own_affair(members: Any) -> None:
+def test_what_a_class_has_of_its_own_is_its_own_affair(members):
     register(type("Own", (Bare,), members)())
 
 
-class OnStreams:
-    """An array that says which stream it works on."""
-
-    stream = None
+OnStreams = type("OnStreams", (), {"stream": None})
 
 
 @pytest.mark.usefixtures("no_libraries")
@@ -95,8 +75,8 @@ class OnStreams:
     ],
 )
 def test_a_library_that_works_on_streams_and_names_none_is_warned_of(
-    members: Any, module: list[str], known: str, monkeypatch: Any
-) -> None:
+    members, module, known, monkeypatch
+):
     imported = types.ModuleType("bare")
     vars(imported).update(dict.fromkeys(module))
     monkeypatch.setitem(sys.modules, "bare", imported)
@@ -109,11 +89,8 @@ def test_a_library_that_works_on_streams_and_names_none_is_warned_of(
     register(type("Explicit", (Bare,), explicit)())
 
 
-# --- what stays as it is in a tree ----------------------------------------------------------------
-
-
 class Holds:
-    def __init__(self, x: Any) -> None:
+    def __init__(self, x):
         self.name, self.weights = "model", x
 
 
@@ -121,7 +98,7 @@ class Slotted:
     __slots__ = ("weights", "x")
 
 
-def test_an_object_whose_attribute_is_an_array_is_warned_of_once(cuda: Any) -> None:
+def test_an_object_whose_attribute_is_an_array_is_warned_of_once(cuda):
     x = cuda.array([1.0], speaks="dlpack")
     held = Holds(x)
     said = r'^x\["model"\]\[0\]: got an object of type Holds, whose attribute weights is an array; '
@@ -139,23 +116,17 @@ def test_an_object_whose_attribute_is_an_array_is_warned_of_once(cuda: Any) -> N
 class Key:
     """An array that can be a key."""
 
-    def __init__(self, x: Any) -> None:
-        self.x = x
-
-    def __dlpack__(self, **wishes: Any) -> Any:
-        return self.x.__dlpack__(**wishes)
-
-    def __dlpack_device__(self) -> Any:
-        return self.x.__dlpack_device__()
+    def __init__(self, x):
+        self.__dlpack__, self.__dlpack_device__ = x.__dlpack__, x.__dlpack_device__
 
 
-def slotted(x: Any) -> Slotted:
+def slotted(x):
     made = Slotted()
     made.weights = x
     return made
 
 
-STAYS: dict[str, tuple[Callable[[Any], Any], str]] = {
+STAYS = {
     "an object": (Holds, "got an object of type Holds, whose attribute weights is an array"),
     "slots": (slotted, "got an object of type Slotted, whose attribute weights is an array"),
     "a key": (lambda x: {Key(x): 1}, "got a dict with a key of type Key, which is an array"),
@@ -167,7 +138,7 @@ STAYS: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 @pytest.mark.parametrize("what", STAYS)
 @pytest.mark.parametrize("on_host", [False, True])
-def test_what_stays_as_it_is_in_a_tree_is_warned_of(what: str, on_host: bool, cuda: Any) -> None:
+def test_what_stays_as_it_is_in_a_tree_is_warned_of(what, on_host, cuda):
     make, said = STAYS[what]
     x = np.zeros(2, "float32") if on_host else cuda.array([1.0], speaks="dlpack")
     to = "tvm_ffi" if on_host else "cai"
@@ -178,54 +149,9 @@ def test_what_stays_as_it_is_in_a_tree_is_warned_of(what: str, on_host: bool, cu
     assert seen[0].filename == __file__
 
 
-def test_the_librarys_own_and_numbers_are_not_warned_of(cuda: Any) -> None:
-    host = np.zeros(2, "float32")
+def test_what_holds_no_array_of_another_library_is_not_warned_of(cuda):
+    host, x = np.zeros(2, "float32"), cuda.array([1.0], speaks="dlpack")
     convert([Holds(host), {host.size: host}, host], "numpy")
     convert([np.float64(1), Fraction(1, 2), host], "tvm_ffi")
-
-
-@pytest.mark.parametrize(
-    "numbers", [[np.float64(1)], [Fraction(1, 2)], [[Decimal(1)], [2]], [np.int8(1), np.bool_(1)]]
-)
-def test_a_list_of_any_numbers_is_refused(numbers: Any) -> None:
-    with pytest.raises(TypeError, match=r"^object: got a list of numbers; allowed: "):
-        convert(numbers, "tvm_ffi")
-
-
-def test_an_object_that_has_none_and_the_arguments_of_a_call_are_not(cuda: Any) -> None:
-    x = cuda.array([1.0], speaks="dlpack")
-    convert([Holds("text"), Holds([x]), Slotted(), Holds, types, test_silent, x], "cai")
+    convert([Holds("text"), Holds([x]), Slotted(), Holds, types, Slotted.__init__, x], "cai")
     assert adapt(lambda model, x: model.weights is not x, to="cai")(Holds(x), x)
-
-
-def test_silent() -> None:
-    """A function has attributes as well."""
-
-
-def objects(xs: Any) -> Any:
-    made = np.empty(2, object)
-    made[0] = xs[0]
-    return made
-
-
-def items(xs: Any) -> Any:
-    return dict(enumerate(xs)).items()
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *(set, frozenset, items, lambda xs: dict(enumerate(xs)).values()),
-        lambda xs: {(1, *xs)},
-        lambda xs: {(frozenset(xs), 2)},
-        objects,
-    ],
-)
-def test_a_set_with_arrays_is_refused_as_other_containers_are(cuda: Any, kind: Any) -> None:
-    x = cuda.array([1.0], speaks="dlpack")
-    with pytest.raises(TypeError, match=r'^x\["s"\]: container: got a \w+ with arrays; allowed: '):
-        convert({"s": kind([x])}, "cai")
-    with pytest.raises(TypeError, match=r"^s\[0\]: container: got a \w+ with arrays; allowed: "):
-        adapt(lambda s: s, to="cai")([kind([x])])
-    plain = kind([1, "two"])
-    assert convert([plain, x], "cai")[0] is plain

@@ -1,7 +1,5 @@
 """Each sentence of the specification has a test for each side that it binds the bridge in."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

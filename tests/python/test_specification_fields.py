@@ -4,10 +4,6 @@ NumPy reads the views' dicts here: most entries are defined as those of its own 
 simulated device's memory is the host's.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from capsules import HandMade
@@ -28,19 +24,19 @@ TYPES = {
 }
 
 
-def values(cuda: Any, view: Any) -> Any:
+def values(cuda, view):
     """What a library reads of a view, on a stream of its own."""
     return done(taken_on(cuda, view))
 
 
-def by_numpy(view: Any) -> Any:
+def by_numpy(view):
     """What NumPy reads by a view's dict, as an array interface."""
     said = {key: value for key, value in view.__cuda_array_interface__.items() if key != "stream"}
     return np.asarray(type("Array", (), {"__array_interface__": said, "view": view})())
 
 
 # The arrays whose views are read: their values, and how they are made.
-WRITTEN: list[tuple[Any, dict[str, Any]]] = [
+WRITTEN = [
     ([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], {}),
     (8.0, {}),
     ([[[1.0], [2.0]]], {}),
@@ -71,7 +67,7 @@ def test_numpy_reads_the_values_by_a_views_dict(cuda, speaks, data, how):
 
 
 # What is said in place of a plain dict's entries, and what is read of 1, 2, 3 and 4.
-READ: list[tuple[dict[str, Any], Any]] = [
+READ = [
     *(({"shape": np.shape(seen)}, seen) for seen in ([1.0, 2.0, 3.0, 4.0], SQUARE, 1.0, [[[1.0]]])),
     *(({"first": first}, [1.0, 2.0, 3.0, 4.0][first:]) for first in (1, 3)),
     ({"shape": (2, 2), "strides": (4, 8)}, [[1.0, 3.0], [2.0, 4.0]]),

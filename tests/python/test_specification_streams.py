@@ -4,14 +4,11 @@
 what their tables do not have.
 """
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys
 import textwrap
 import weakref
-from typing import Any
 
 import pytest
 from fakes import OnlyCai, Trusted, interface, only_cai
@@ -38,20 +35,20 @@ KINDS = ("legacy", "per-thread", "blocking", "non-blocking")
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def pending(cuda: Any, stream: Any, speaks: Any = "cai3") -> Any:
+def pending(cuda, stream, speaks="cai3"):
     """An array that 7 is written to, by work that is queued on `stream`."""
     x = cuda.array([0.0] * 8, speaks=speaks, stream=stream, memory="pool", name="x")
     stream.fill(x, 7.0, name="the producer's write")
     return x
 
 
-def named(cuda: Any, kind: str) -> Any:
+def named(cuda, kind):
     """A stream of this kind."""
     kinds = {"legacy": cuda.legacy, "per-thread": cuda.default_stream(0, per_thread=True)}
     return kinds.get(kind) or cuda.stream(kind, blocking=kind == "blocking")
 
 
-def stream_of(view: Any) -> Any:
+def stream_of(view):
     return view.__cuda_array_interface__["stream"]
 
 

@@ -1,7 +1,5 @@
 """Producers and consumers that no table knows: the rows of `tests/data/strangers.toml`."""
 
-from __future__ import annotations
-
 import collections
 import collections.abc
 import ctypes
@@ -12,7 +10,6 @@ import re
 import sys
 import threading
 import types
-from typing import Any
 
 import capsules
 import numpy as np
@@ -21,7 +18,7 @@ import tables
 from contract import each
 from fakes import DLPackPair, OnlyCai, interface
 
-from cai_bridge import CaiView, convert, from_cai, to_cai, to_dlpack
+from cai_bridge import CaiView, adapt, convert, from_cai, to_cai, to_dlpack
 from cai_bridge._core import _Converter
 from cai_bridge._libraries._jax import Jax
 from cai_bridge.testing._kit.dlpack_capsule import python_call
@@ -31,17 +28,17 @@ DOORS = {"to_cai": to_cai, "to_dlpack": to_dlpack, "from_cai": from_cai}
 SEEN = [7.0] * 4
 
 
-def capsule(x: Any, **_: Any) -> Any:
+def capsule(x, **_):
     return capsules.HandMade(x.ptr, owner=x).capsule()
 
 
-def has_the_method_itself(x: Any) -> Any:
+def has_the_method_itself(x):
     made = types.SimpleNamespace(__dlpack__=lambda **wishes: capsule(x, **wishes))
     made.__dlpack_device__ = lambda: (2, 0)
     return made
 
 
-def unnamed(x: Any) -> dict[str, Any]:
+def unnamed(x):
     made = interface(x)
     del made["stream"]
     return made
@@ -61,7 +58,7 @@ PENDING = {
 
 
 @each("strangers", "pending")
-def test_work_that_nobody_named_is_waited_for_where_it_may_be(row: Any, cuda: Any) -> None:
+def test_work_that_nobody_named_is_waited_for_where_it_may_be(row, cuda):
     x, mine = cuda.array([0.0] * 4, speaks=()), cuda.stream("mine")
     cuda.legacy.fill(x, 7.0)
     producer = PENDING[row["kind"]](cuda, x)
@@ -82,8 +79,8 @@ def test_work_that_nobody_named_is_waited_for_where_it_may_be(row: Any, cuda: An
 
 @pytest.mark.parametrize("kind", ["dict that says None", "__dlpack__ that ignores its stream"])
 def test_a_capture_of_a_blocking_stream_goes_on_without_the_wait_and_the_log_says_so(
-    kind: str, cuda: Any, caplog: Any
-) -> None:
+    kind, cuda, caplog
+):
     x, mine = cuda.array([7.0] * 4, speaks=()), cuda.stream("mine", blocking=True)
     producer = PENDING[kind](cuda, x)
     with caplog.at_level(logging.DEBUG, "cai_bridge"), cuda.capture(mine) as graph:
@@ -96,7 +93,7 @@ def test_a_capture_of_a_blocking_stream_goes_on_without_the_wait_and_the_log_say
     assert pending.value == SEEN
 
 
-def test_arrays_of_one_call_are_not_ordered_by_what_is_left_out_of_a_capture(cuda: Any) -> None:
+def test_arrays_of_one_call_are_not_ordered_by_what_is_left_out_of_a_capture(cuda):
     """The one names no stream, the other the legacy default one."""
     x, mine = cuda.array([7.0] * 4, speaks=()), cuda.stream("mine", blocking=True)
     silent = OnlyCai(interface(x), keep=x)
@@ -108,8 +105,8 @@ def test_arrays_of_one_call_are_not_ordered_by_what_is_left_out_of_a_capture(cud
 
 
 def test_an_exporter_that_names_no_stream_any_more_may_have_gone_to_the_default_one(
-    cuda: Any,
-) -> None:
+    cuda,
+):
     x = cuda.array([0.0] * 4, speaks=())
     first, mine = cuda.stream("first"), cuda.stream("mine")
     producer = OnlyCai(interface(x, stream=first.handle), keep=(x, first))
@@ -122,7 +119,7 @@ def test_an_exporter_that_names_no_stream_any_more_may_have_gone_to_the_default_
 
 
 @each("strangers", "memory")
-def test_the_driver_is_asked_where_the_memory_of_a_stranger_is(row: Any, cuda: Any) -> None:
+def test_the_driver_is_asked_where_the_memory_of_a_stranger_is(row, cuda):
     on_host = (ctypes.c_float * 4)()
     address, owner, fields = ctypes.addressof(on_host), on_host, {}
     if row["kind"] in ("another GPU's memory", "managed memory"):
@@ -132,7 +129,7 @@ def test_the_driver_is_asked_where_the_memory_of_a_stranger_is(row: Any, cuda: A
     elif row["kind"] != "host memory":
         fields = {"shape": (0,)}
 
-    def make(*_: Any, **__: Any) -> Any:
+    def make(*_, **__):
         return capsules.HandMade(address, owner=owner, **fields)
 
     producer = {
@@ -161,9 +158,7 @@ KEPT = {name: ctypes.c_char_p(name.encode()) for name in NAMES}  # a capsule kee
 
 @pytest.mark.parametrize("whose", ["a view's", "a copy", "the simulated device's"])
 @each("strangers", "renamed")
-def test_a_capsule_that_a_consumer_renamed_lets_the_tensor_alone(
-    row: Any, whose: str, cuda: Any
-) -> None:
+def test_a_capsule_that_a_consumer_renamed_lets_the_tensor_alone(row, whose, cuda):
     x = cuda.array([1.0] * 4, speaks=("dlpack", "cai"))
     view = from_cai(OnlyCai(interface(x, stream=1), keep=x))
     version = {"max_version": (1, 0)} if row["form"] == "versioned" else {}
@@ -181,7 +176,7 @@ def test_a_capsule_that_a_consumer_renamed_lets_the_tensor_alone(
 
 
 @each("strangers", "destructor")
-def test_a_capsule_that_the_bridge_consumed_has_no_destructor_any_more(row: Any, cuda: Any) -> None:
+def test_a_capsule_that_the_bridge_consumed_has_no_destructor_any_more(row, cuda):
     x = cuda.array([1.0] * 4, speaks=())
     tensor = capsules.HandMade(x.ptr, owner=x, form=row["form"])
     names = [b"dltensor", b"dltensor_versioned"]
@@ -190,7 +185,7 @@ def test_a_capsule_that_the_bridge_consumed_has_no_destructor_any_more(row: Any,
     is_valid = python_call("PyCapsule_IsValid", ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
 
     @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-    def destructor(address: int) -> None:
+    def destructor(address):
         if any(is_valid(address, name) for name in names):
             tensor.struct.deleter and DELETER(tensor.struct.deleter)(tensor.address)
 
@@ -215,7 +210,7 @@ class FakeJax(Jax):
 
 
 @each("strangers", "compact")
-def test_a_layout_that_jax_cannot_have_is_refused_with_the_way_out(row: Any, cuda: Any) -> None:
+def test_a_layout_that_jax_cannot_have_is_refused_with_the_way_out(row, cuda):
     memory = cuda.array(shape=4096, dtype="uint8", speaks=())
     tensor = capsules.HandMade(
         memory.ptr + 2048, shape=tuple(row["shape"]), strides=tuple(row["strides"])
@@ -231,37 +226,37 @@ def test_a_layout_that_jax_cannot_have_is_refused_with_the_way_out(row: Any, cud
 class BatchEncoding(collections.UserDict):
     """A dict with more, as Hugging Face's."""
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data):
         super().__init__(data)
         self.encodings = ["more"]
 
 
 class OwnMapping(collections.abc.Mapping):
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array):
         self.inner = {"a": array}
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key):
         return self.inner[key]
 
-    def __iter__(self) -> Any:
+    def __iter__(self):
         return iter(self.inner)
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 1
 
 
 class OwnSequence(collections.abc.Sequence):
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array):
         self.inner = [array]
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key):
         return self.inner[key]
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 1
 
 
-CONTAINERS: dict[str, Any] = {
+CONTAINERS = {
     "UserDict": lambda x: collections.UserDict(a=x, b=1),
     "a class derived from UserDict": lambda x: BatchEncoding({"a": x, "b": 1}),
     "UserList": lambda x: collections.UserList([x, 1]),
@@ -270,16 +265,27 @@ CONTAINERS: dict[str, Any] = {
     "MappingProxyType": lambda x: types.MappingProxyType({"a": x, "b": 1}),
     "Mapping": OwnMapping,
     "Sequence": OwnSequence,
+    "set": lambda x: {x},
+    "frozenset": lambda x: frozenset([x]),
+    "a dict's items": lambda x: {0: x}.items(),
+    "a dict's values": lambda x: {0: x}.values(),
+    "a set of tuples": lambda x: {(1, x)},
+    "a set of sets": lambda x: {(frozenset([x]), 2)},
+    "an array of objects": lambda x: np.frompyfunc(lambda _: x, 1, 1)([0, 1]),
 }
 
 
 @each("strangers", "container")
-def test_an_array_in_a_container_is_converted_or_refused_by_its_place(row: Any, cuda: Any) -> None:
+def test_an_array_in_a_container_is_converted_or_refused_by_its_place(row, cuda):
     x = cuda.array([1.0] * 4, speaks="exchange")
     given = CONTAINERS[row["kind"]](x)
     if "refused" in row:
         with pytest.raises(TypeError, match=rf"^x\[0\]: {row['refused']}: got .*; allowed: lists"):
             convert([given], "cai")
+        with pytest.raises(TypeError, match=rf"^s\[0\]: {row['refused']}: got .*; allowed: lists"):
+            adapt(lambda s: s, to="cai")([given])
+        plain = CONTAINERS[row["kind"]]("text")
+        assert convert([plain, x], "cai")[0] is plain
         return
     made = convert(given, "cai")
     key = row["path"].rpartition("[")[2].strip('"]')
@@ -295,9 +301,9 @@ def test_an_array_in_a_container_is_converted_or_refused_by_its_place(row: Any, 
         convert(given, "cai", stream=cuda.stream(device=1))
 
 
-def self_made(row: Any, x: Any) -> Any:
+def self_made(row, x):
     """An object that answers by the bridge, which asks the object."""
-    members: dict[str, Any] = {}
+    members = {}
     if "version" in row:
         said = {**unnamed(x), "version": row["version"]}
         members["__cuda_array_interface__"] = property(lambda self: said)
@@ -316,9 +322,7 @@ def self_made(row: Any, x: Any) -> Any:
 @pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
 @pytest.mark.parametrize("door", [*DOORS, "convert"])
 @each("strangers", "answers")
-def test_an_object_that_answers_by_the_bridge_is_not_asked_for_ever(
-    row: Any, door: str, cuda: Any
-) -> None:
+def test_an_object_that_answers_by_the_bridge_is_not_asked_for_ever(row, door, cuda):
     x = self_made(row, cuda.array(SEEN))
     take = DOORS.get(door, lambda x: convert(x, "dlpack"))
     if door == "from_cai" and not {"version", "dict"} & row.keys():
@@ -330,12 +334,12 @@ def test_an_object_that_answers_by_the_bridge_is_not_asked_for_ever(
         take(x)
 
 
-def test_no_answer_by_the_bridge_takes_the_stack(cuda: Any) -> None:
+def test_no_answer_by_the_bridge_takes_the_stack(cuda):
     """However deep Python may go, in a thread with the stack of a program."""
     x, seen = self_made({"dict": "to_cai", "dlpack": "from_cai"}, cuda.array(SEEN)), []
     before = sys.getrecursionlimit(), threading.stack_size(8 << 20)
 
-    def ask() -> None:
+    def ask():
         with pytest.raises(RecursionError, match="asks the bridge"):
             to_cai(x)
         seen.append(True)
@@ -351,14 +355,14 @@ def test_no_answer_by_the_bridge_takes_the_stack(cuda: Any) -> None:
     assert seen == [True]
 
 
-def test_a_released_view_has_no_dict_any_more_as_hasattr_asks(cuda: Any) -> None:
+def test_a_released_view_has_no_dict_any_more_as_hasattr_asks(cuda):
     view = to_cai(cuda.array([1.0], speaks="exchange"))
     assert hasattr(view, "__cuda_array_interface__")
     view.release()
     assert not hasattr(view, "__cuda_array_interface__")
 
 
-def test_a_device_may_be_named_by_a_member_of_an_enum(cuda: Any) -> None:
+def test_a_device_may_be_named_by_a_member_of_an_enum(cuda):
     kind = enum.Enum("Kind", ["CPU", "CUDA"])
     view = from_cai(cuda.array([1.0], speaks="cai3"))
     for device in (kind.CUDA, 0), (kind.CPU, 0):
@@ -367,7 +371,7 @@ def test_a_device_may_be_named_by_a_member_of_an_enum(cuda: Any) -> None:
     assert np.from_dlpack(view, device="cpu").tolist() == [1.0]
 
 
-def test_numpy_makes_no_array_of_objects_of_a_simulated_one(cuda: Any) -> None:
+def test_numpy_makes_no_array_of_objects_of_a_simulated_one(cuda):
     x = cuda.array([1.0], speaks="cai")
     for make in (np.asarray, np.array):
         with pytest.raises(TypeError, match=r"^simulated array: got .*; allowed: cuda\.read"):

@@ -1,10 +1,7 @@
 """Classes of strangers: what a type says of its objects, and what becomes of that."""
 
-from __future__ import annotations
-
 import sys
 import types
-from typing import Any
 
 import capsules
 import pytest
@@ -15,22 +12,14 @@ from fakes import interface
 from cai_bridge import convert, from_cai, to_cai, to_dlpack
 from cai_bridge.testing import describe
 
-# --- methods that are others' ---------------------------------------------------------------------
+
+def descriptor(name, answer):
+    """What answers, of a type with the name of one of CPython's own."""
+    get = lambda self, one, kind: self if one is None else answer  # noqa: E731
+    return type(name, (), {"__get__": get})()
 
 
-class method_descriptor:
-    """Its name is that of CPython's own."""
-
-    def __get__(self, one: Any, kind: Any) -> Any:
-        return self if one is None else lambda: True
-
-
-class getset_descriptor(method_descriptor):
-    def __get__(self, one: Any, kind: Any) -> Any:
-        return self if one is None else True
-
-
-def torchs(cuda: Any, *bases: type, **members: Any) -> Any:
+def torchs(cuda, *bases, **members):
     """An object of a type that answers as torch's tensors do, by its exchange API."""
     x = cuda.array([1.0] * 4, speaks=())
     table = tables.table(lambda _: capsules.HandMade(x.ptr, owner=x, dtype=(5, 64, 1), shape=(2,)))
@@ -39,22 +28,25 @@ def torchs(cuda: Any, *bases: type, **members: Any) -> Any:
     )()
 
 
-QUESTIONS: dict[str, Any] = {
+QUESTIONS = {
     "another type's method": lambda cuda: (torchs(cuda, is_conj=list.copy), "abc".upper),
     "another type's method, of its base": lambda cuda: (
         torchs(cuda, list, is_conj=list.copy),
         {}.copy,
     ),
-    "a type of the same name": lambda cuda: (torchs(cuda, is_conj=method_descriptor()), None),
+    "a type of the same name": lambda cuda: (
+        torchs(cuda, is_conj=descriptor("method_descriptor", lambda: True)),
+        None,
+    ),
     "an attribute of the same name": lambda cuda: (
-        torchs(cuda, requires_grad=getset_descriptor(), is_conj=lambda _: False),
+        torchs(cuda, requires_grad=descriptor("getset_descriptor", True), is_conj=lambda _: False),
         None,
     ),
 }
 
 
 @each("strangers", "question")
-def test_a_method_that_is_not_the_types_own_is_asked_as_python_does(row: Any, cuda: Any) -> None:
+def test_a_method_that_is_not_the_types_own_is_asked_as_python_does(row, cuda):
     x, own = QUESTIONS[row["kind"]](cuda)
     if own is not None:
         x.is_conj = own
@@ -65,36 +57,33 @@ def test_a_method_that_is_not_the_types_own_is_asked_as_python_does(row: Any, cu
         assert to_cai(x).shape == (2,)
 
 
-# --- classes of known libraries that do something new ---------------------------------------------
-
-
 class Questions:
     """torch, as far as it lets a class of tensors refuse every question, or not."""
 
     refuse = True
 
-    def __enter__(self) -> None:
+    def __enter__(self):
         type(self).refuse = False
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         type(self).refuse = True
 
-    def __call__(self) -> Any:
+    def __call__(self):
         return self
 
 
-def wrapper(cuda: Any, negated: bool) -> Any:
+def wrapper(cuda, negated):
     x = cuda.array([1.0] * 4, speaks=())
 
-    def refusing(answer: bool) -> Any:
-        def ask(_: Any) -> bool:
+    def refusing(answer):
+        def ask(_):
             if Questions.refuse:
                 raise TypeError("a ReadOnlyTensorWrapper is for export only")
             return answer
 
         return ask
 
-    def make(_: Any) -> Any:
+    def make(_):
         return capsules.HandMade(x.ptr, owner=x, flags=capsules.READ_ONLY)
 
     members = {"requires_grad": property(refusing(False)), "is_conj": refusing(False)}
@@ -102,7 +91,7 @@ def wrapper(cuda: Any, negated: bool) -> Any:
     return tables.speaker(tables.table(make), __module__="torch.utils.dlpack", **members)()
 
 
-def jaxs(cuda: Any, **fields: Any) -> Any:
+def jaxs(cuda, **fields):
     x = cuda.array([1.0] * 4, speaks=())
     answer = lambda **_: capsules.HandMade(x.ptr, owner=x, **fields).capsule()  # noqa: E731
     asked = {
@@ -122,11 +111,9 @@ KNOWN = {
 
 
 @each("strangers", "known")
-def test_a_class_of_a_known_library_that_does_something_new(
-    row: Any, cuda: Any, monkeypatch: Any
-) -> None:
+def test_a_class_of_a_known_library_that_does_something_new(row, cuda, monkeypatch):
     torch = types.ModuleType("torch._C")
-    torch.DisableTorchFunctionSubclass = Questions()  # type: ignore[attr-defined]
+    torch.DisableTorchFunctionSubclass = Questions()
     monkeypatch.setitem(sys.modules, "torch._C", torch)
     monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
     x = KNOWN[row["kind"]](cuda)
@@ -138,17 +125,14 @@ def test_a_class_of_a_known_library_that_does_something_new(
     assert Questions.refuse, "as it was"
 
 
-# --- classes that change --------------------------------------------------------------------------
-
-
-def ways(x: Any, said: list[str]) -> dict[str, dict[str, Any]]:
+def ways(x, said):
     """What a class has for each way to speak; which one is asked is added to `said`."""
 
-    def made(way: str) -> Any:
+    def made(way):
         said.append(way)
         return capsules.HandMade(x.ptr, owner=x)
 
-    def table(way: str) -> dict[str, Any]:
+    def table(way):
         own = tables.speaker(tables.table(lambda _: made(way)))
         return {"__dlpack_c_exchange_api__": own.__dlpack_c_exchange_api__}
 
@@ -163,10 +147,10 @@ def ways(x: Any, said: list[str]) -> dict[str, dict[str, Any]]:
 
 
 @each("strangers", "changed")
-def test_a_class_that_is_changed_is_looked_at_again(row: Any, cuda: Any) -> None:
+def test_a_class_that_is_changed_is_looked_at_again(row, cuda):
     x, said = cuda.array([1.0] * 4, speaks=()), list[str]()
     speaks = ways(x, said)
-    kind: Any = type("Changes", (), {})
+    kind = type("Changes", (), {})
     for name, value in [pair for way in row["first"] for pair in speaks[way].items()]:
         setattr(kind, name, value)
     one = kind()
@@ -188,34 +172,26 @@ def test_a_class_that_is_changed_is_looked_at_again(row: Any, cuda: Any) -> None
         assert said == [row["by"]]
 
 
-class NamedArray(dict[str, int]):
-    """A dict that is an array as well, as a record of a data frame may be."""
-
-    @property
-    def __cuda_array_interface__(self) -> Any:
-        return interface(self.x)
-
-
-class NamedTensor(dict[str, int]):
-    def __dlpack__(self, **wishes: Any) -> Any:
-        return self.x.__dlpack__(**wishes)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 2, 0
-
-
-@pytest.mark.parametrize("kind", [NamedArray, NamedTensor])
-def test_an_array_that_is_a_dict_as_well_is_an_array(kind: Any, cuda: Any) -> None:
-    named = kind(n=1)
-    named.x = cuda.array(shape=4, speaks="dlpack" if kind is NamedTensor else ())
+@pytest.mark.parametrize("speaks", ["cai", "dlpack"])
+def test_an_array_that_is_a_dict_as_well_is_an_array(speaks, cuda):
+    """As a record of a data frame may be."""
+    x = cuda.array(shape=4, speaks=speaks)
+    members = {
+        "cai": {"__cuda_array_interface__": property(lambda _: interface(x))},
+        "dlpack": {
+            "__dlpack__": lambda _, **wishes: x.__dlpack__(**wishes),
+            "__dlpack_device__": lambda _: (2, 0),
+        },
+    }
+    named = type("Named", (dict,), members[speaks])(n=1)
     calls = [to_cai, to_dlpack, lambda x: convert([x], "cai")[0]]
-    for call in [*calls, from_cai] if kind is NamedArray else calls:
+    for call in [*calls, from_cai] if speaks == "cai" else calls:
         assert call(named).shape == (4,)
     (said,) = describe(named)
     assert (said.shape, said.error) == ((4,), None)
 
 
-def test_a_dict_whose_class_has_none_of_it_is_a_dict(cuda: Any) -> None:
+def test_a_dict_whose_class_has_none_of_it_is_a_dict(cuda):
     kind = type("Entries", (dict,), {"__dlpack__": None})
     (said,) = describe(kind(interface(x := cuda.array(shape=4))))
     assert (said.door, said.ptr) == ("CAI", x.ptr)
