@@ -1,7 +1,5 @@
 """Some random programs, and that the soak finds, and cuts down, what is wrong on purpose."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import os
@@ -54,23 +52,27 @@ def test_random_programs_do_what_the_readme_promises():
         assert failure is None, f"seed {seed}\n{s.listing(program)}\n{failure.text}"
 
 
-def test_the_same_seed_makes_the_same_program_and_another_one_another():
-    programs = [scenes.program(seed) for seed in range(20)]
-    assert programs == [scenes.program(seed) for seed in range(20)]
-    assert len(set(programs)) == 20
+# What draws some programs, of the device and of the libraries, and how it lists them.
+DRAWN = {
+    "device": "from tests.soak.device import scenes\nscenes.program(seed)",
+    "libraries": (
+        "from tests.soak.libraries.draw import Setup, program\nprogram(seed, Setup('handles'))"
+    ),
+}
 
 
-def test_a_seed_makes_the_same_program_in_every_process():
-    drawn = "\n".join(s.listing(scenes.program(seed)) for seed in range(200))
-    code = (
-        "from tests.soak import steps\nfrom tests.soak.device import scenes\n"
-        "for seed in range(200): print(steps.listing(scenes.program(seed)))"
-    )
-    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    there = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert there.stdout.rstrip("\n") == drawn
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_seed_makes_the_same_program_in_every_process_and_another_one_another(name):
+    importing, drawing = DRAWN[name].split("\n")
+    code = f"{importing}\ndrawn = [repr({drawing}) for seed in range(20)]\nprint(drawn)"
+    here = {}
+    exec(code.rpartition("\n")[0], here)
+    assert len(set(here["drawn"])) == 20
+    for hash_seed in ("1", "2"):
+        environment = {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == repr(here["drawn"])
 
 
 def test_every_kind_of_step_is_drawn():
@@ -134,9 +136,6 @@ def test_what_is_used_after_its_context_has_ended_is_found():
     # As what depends on whether its address is in use again, so there is nothing to cut down by.
     program, _ = found("promises contexts")
     assert "reset_device" in s.listing(program)
-
-
-# --- the command ----------------------------------------------------------------------------------
 
 
 def run(capsys, *words):

@@ -1,9 +1,6 @@
 """The random programs of the GPU libraries, over stand-ins: what is wrong on purpose is found."""
 
-from __future__ import annotations
-
 import json
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -45,9 +42,6 @@ def run(capsys, *words):
     return soak.main([*jobs, *words]), capsys.readouterr().out
 
 
-# --- drawing --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("manner", soak.MANNERS)
 def test_drawn_programs_are_right_by_the_discipline_and_have_every_kind_of_step(manner):
     drawn = Counter()
@@ -59,31 +53,11 @@ def test_drawn_programs_are_right_by_the_discipline_and_have_every_kind_of_step(
     assert set(drawn) == room.STEPS - never
 
 
-def test_the_same_seed_makes_the_same_program_in_every_process():
-    code = (
-        "from tests.soak.libraries.draw import Setup\n"
-        "from tests.soak.libraries.draw import program\n"
-        "print([program(seed, Setup('handles')) for seed in range(8)])"
-    )
-    here = repr([program(seed, Setup("handles")) for seed in range(8)])
-    for hash_seed in ("1", "2"):
-        there = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=ROOT,
-            env={"PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert there.stdout.strip() == here
-
-
 def test_programs_are_drawn_over_the_libraries_that_are_there():
     for seed in range(40):
         made = program(seed, setup(libraries=("cupy", "tvm_ffi")))
         assert "cupy" in made.libraries
-        used = {step.library_used() for step in made.steps}
-        assert used <= {None, "cupy", "tvm_ffi"}
+        assert {step.library_used() for step in made.steps} <= {None, "cupy", "tvm_ffi"}
 
 
 def test_streams_are_named_in_the_programs_manner():
@@ -97,9 +71,6 @@ def test_streams_are_named_in_the_programs_manner():
     assert given["told"].keys() == {"none", "object"}
     assert given["handles"].keys() == {"none", "handle"}
     assert given["unsaid"].keys() == {"none"}
-
-
-# --- the discipline -------------------------------------------------------------------------------
 
 
 def taken(steps, manner="told", threads=1):
@@ -140,9 +111,6 @@ def test_what_another_thread_made_is_used_after_the_two_have_met():
         account.take(p.Drop("x1"))
 
 
-# --- running --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("manner", soak.MANNERS)
 def test_right_programs_are_right(manner):
     with Crew(World("simulated"), 2, LIMIT_S) as crew:
@@ -166,22 +134,20 @@ def test_a_planted_fault_is_found_and_cut_down(fault):
     assert "is of:" in failure.text
 
 
-def test_a_child_that_hangs_is_ended_and_told():
-    with Crew(World("simulated", fault="hang"), 4, 6.0) as crew:
-        outcomes = ran(crew, 4)
-    hung = [one for one in outcomes.values() if one.outcome == "hung"]
-    assert hung
-    assert "simulated.py" in hung[0].text
-
-
-def test_an_unexpected_exception_is_an_error_with_the_step():
-    with Crew(World("simulated", fault="raise"), 2, LIMIT_S) as crew:
-        outcomes = ran(crew, 6)
-    errors = [one for one in outcomes.values() if one.outcome == "error"]
-    assert errors
-    assert errors[0].kind == "error BufferError"
-    assert "a planted fault" in errors[0].text
-    assert "in step" in errors[0].text
+@pytest.mark.parametrize(
+    ("fault", "outcome", "limit", "said"),
+    [
+        ("hang", "hung", 6.0, ["simulated.py"]),
+        ("raise", "error", LIMIT_S, ["a planted fault", "in step"]),
+    ],
+)
+def test_a_child_that_hangs_or_raises_is_told_where(fault, outcome, limit, said):
+    with Crew(World("simulated", fault=fault), 4, limit) as crew:
+        outcomes = ran(crew, 6 if fault == "raise" else 4)
+    found = [one for one in outcomes.values() if one.outcome == outcome]
+    assert found
+    assert all(part in found[0].text for part in said)
+    assert fault != "raise" or found[0].kind == "error BufferError"
 
 
 def test_a_zygote_that_is_gone_is_told(monkeypatch):
@@ -209,9 +175,6 @@ def test_a_library_that_starts_cuda_when_imported_is_named(monkeypatch):
     monkeypatch.setattr(adapters.importlib, "import_module", lambda name: None)
     assert adapters.imported([]).started_by == "torch"
     assert adapters.imported(["torch", "cupy"]).started_by == "numba"
-
-
-# --- the command ----------------------------------------------------------------------------------
 
 
 def test_the_command_tells_totals_in_words_and_as_json(capsys, tmp_path):
@@ -251,16 +214,13 @@ def test_a_fault_of_the_bridge_is_noticed_between_stand_ins(fault):
     with Crew(World("simulated", fault=fault), 2, 60.0) as crew:
         drawn = Setup(manner, words=(6, 8), threads=1)
         tasks = (crew.task(seed=seed, setup=drawn) for seed in range(60 if fault else 12))
-        outcomes = {outcome.outcome for outcome in until_wrong(crew.run(tasks))}
+        outcomes = set()
+        for one in crew.run(tasks):
+            outcomes.add(one.outcome)
+            if one.outcome == "wrong":
+                break
     assert ("wrong" in outcomes) == bool(fault)
     assert fault or outcomes == {"right"}
-
-
-def until_wrong(outcomes):
-    for outcome in outcomes:
-        yield outcome
-        if outcome.outcome == "wrong":
-            return
 
 
 def test_the_control_is_reported_and_does_not_fail(capsys):
@@ -285,9 +245,6 @@ def test_without_a_gpu_the_command_says_so(capsys, monkeypatch):
     monkeypatch.setattr(room, "why_no_gpu", lambda: "no CUDA device")
     assert soak.main(["--place", "gpu", "--programs", "1"]) == 2
     assert "no CUDA device; the places device and simulated need none" in capsys.readouterr().err
-
-
-# --- words ----------------------------------------------------------------------------------------
 
 
 def test_a_listing_reads_as_the_python_that_it_stands_for():

@@ -1,7 +1,5 @@
 """Random programs under `cai-bridge races`, of which `make soak-races` runs ten times as many."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest
@@ -16,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("start", range(0, 1000, 250))
-def test_what_is_proven_of_random_programs_is_a_race_and_most_races_are(start: int) -> None:
+def test_what_is_proven_of_random_programs_is_a_race_and_most_races_are(start):
     found = judge_random(range(start, start + 250))
     assert not found.wrong, found.wrong
     assert found.recall >= LEAST["random"], found
@@ -25,9 +23,7 @@ def test_what_is_proven_of_random_programs_is_a_race_and_most_races_are(start: i
 
 
 @pytest.mark.parametrize("start", [0, 50])
-def test_of_careful_programs_nothing_is_proven_and_of_sloppy_ones_most_races_are(
-    start: int,
-) -> None:
+def test_of_careful_programs_nothing_is_proven_and_of_sloppy_ones_most_races_are(start):
     careful = judge_shared(range(start, start + 50), careful=True)
     assert (careful.racy, careful.wrong) == (0, []), careful
     sloppy = judge_shared(range(start, start + 50), careful=False)
@@ -36,6 +32,6 @@ def test_of_careful_programs_nothing_is_proven_and_of_sloppy_ones_most_races_are
     assert sloppy.racy >= 20, sloppy
 
 
-def test_of_each_join_exactly_the_forgotten_wait_is_named() -> None:
+def test_of_each_join_exactly_the_forgotten_wait_is_named():
     racy, right, wrong = judge_joins()
     assert (racy, right, wrong) == (21, 21, [])
