@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 from .crew import Crew, Outcome
@@ -184,11 +184,10 @@ def forms(steps: tuple[Any, ...], at: int) -> Iterator[Any]:
     """List simpler forms of a step."""
     step = steps[at]
     yield from step.simpler()
-    simplest = {"thread": 0, **step.simplest}
     for field in fields(step):
         value = getattr(step, field.name)
-        if field.name in simplest and value != simplest[field.name]:
-            yield replace(step, **{field.name: simplest[field.name]})
+        if field.default not in {MISSING, value}:
+            yield replace(step, **{field.name: field.default})
         if field.name == "stream" and isinstance(value, str) and "." in value:
             yield replace(step, stream=value.partition(".")[0])
         if field.name == "source" and value[0] != "x":

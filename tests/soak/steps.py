@@ -116,11 +116,10 @@ class Step:
     """One statement of one thread.
 
     A field `name` is what it makes; names in other fields are what it needs. `says` is how it is
-    written down.
+    written down. What a field is by default is the simplest that it can be.
     """
 
     thread: int = field(default=0, kw_only=True)
-    simplest: ClassVar[dict[str, object]] = {}
     says: ClassVar[str] = ""
 
     def __str__(self) -> str:
@@ -184,12 +183,11 @@ def plain(kind: str, says: str, doc: str, /, **wanted: Any) -> Any:
 
     A field is a type, or what it is where nothing is said, which is the simplest as well.
     """
-    simplest = {one: value for one, value in wanted.items() if not isinstance(value, type)}
     made = [
-        (one, type(value), field(default=value)) if one in simplest else (one, value)
+        (one, value) if isinstance(value, type) else (one, type(value), field(default=value))
         for one, value in wanted.items()
     ]
-    about = {"says": says, "simplest": simplest, "__doc__": doc}
+    about = {"says": says, "__doc__": doc}
     step = make_dataclass(kind, made, bases=(Step,), frozen=True, namespace=about)
     step.__module__ = __name__  # where it is found again by its name
     return step
@@ -204,7 +202,6 @@ class NewStream(Step):
     kind: str
     device: int = 0
     again: str | None = None
-    simplest: ClassVar = {"device": 0, "again": None}
 
     @property
     def blocking(self) -> bool:
@@ -231,14 +228,6 @@ class NewArray(Step):
     layout: str = "vector"
     dtype: str = "float32"
     readonly: bool = False
-    simplest: ClassVar = {
-        "device": 0,
-        "memory": "device",
-        "layout": "vector",
-        "dtype": "float32",
-        "readonly": False,
-        "stream": None,
-    }
 
     def statement(self) -> str:
         speaks = self.speaks[0] if len(self.speaks) == 1 else self.speaks
@@ -263,7 +252,6 @@ class Make(Step):
     words: int
     value: int
     spin: float = 0.0
-    simplest: ClassVar = {"spin": 0.0}
 
     def statement(self) -> str:
         make = {
@@ -307,7 +295,6 @@ class Read(Step):
     array: str
     stream: str | None = None
     spin: float = 0.0
-    simplest: ClassVar = {"spin": 0.0}
 
     def statement(self) -> str:
         read = f"{self.stream}.read({self.array})" if self.stream else f"copy({self.array})"
@@ -322,7 +309,6 @@ class Fill(Step):
     value: int
     stream: str | None = None
     spin: float = 0.0
-    simplest: ClassVar = {"spin": 0.0}
 
     def statement(self) -> str:
         where = f"{self.stream}." if self.stream else ""
@@ -425,7 +411,6 @@ class ToCai(Step):
     at: str | None = None
     # "capsule" or "versioned", where the exporter is asked for one ready on the legacy stream.
     by: str = ""
-    simplest: ClassVar = {"readonly": None, "current": None, "converts": False, "by": ""}
 
     def statement(self) -> str:
         version = "" if self.by == "capsule" else ", max_version=(1, 0)"
@@ -447,7 +432,6 @@ class FromCai(Step):
     as_dict: bool = False
     device: int | None = None
     at: str | None = None
-    simplest: ClassVar = {"readonly": None, "current": None, "as_dict": False, "device": None}
 
     def statement(self) -> str:
         source = self.source
@@ -468,7 +452,6 @@ class Export(Step):
     versioned: bool = True
     current: str | None = None
     device: int | None = None
-    simplest: ClassVar = {"current": None, "device": None}
     more: ClassVar[str] = ""
 
     def statement(self) -> str:
@@ -499,13 +482,6 @@ class Consume(Step):
     by_hand: bool = False
     current: str | None = None
     device: int | None = None
-    simplest: ClassVar = {
-        "value": None,
-        "as_object": False,
-        "by_hand": False,
-        "current": None,
-        "device": None,
-    }
 
     def statement(self) -> str:
         work = "read(" if self.value is None else "write("
@@ -593,7 +569,6 @@ class Release(Step):
     how: str = "release"
     elsewhere: bool = False
     current: str | None = None
-    simplest: ClassVar = {"elsewhere": False, "how": "release", "stream": None, "current": None}
 
     def statement(self) -> str:
         said = "" if self.stream is None else written(self.stream)
@@ -608,7 +583,6 @@ class Drop(Step):
     what: str
     how: str | None = None
     current: str | None = None
-    simplest: ClassVar = {"how": None, "current": None}
 
     def statement(self) -> str:
         made = f"{self.what}.release()" if self.what[0] == "p" else f"del {self.what}"
@@ -621,7 +595,6 @@ class Cycle(Step):
 
     what: str
     through_owner: bool = False
-    simplest: ClassVar = {"through_owner": False}
 
     def statement(self) -> str:
         if self.through_owner:
@@ -660,9 +633,8 @@ class Attempt(Refusal):
     """
 
     call: str
-    nth: int
-    error: str
-    simplest: ClassVar = {"nth": 1, "error": "CUDA_ERROR_OUT_OF_MEMORY"}
+    nth: int = 1
+    error: str = "CUDA_ERROR_OUT_OF_MEMORY"
     says: ClassVar[str] = "cuda.fail({call!r}, {nth}, {error!r}); try: {tried}"
 
     def simpler(self) -> list[Step]:
@@ -694,7 +666,6 @@ class Tree(Step):
 
     parts: tuple[ToCai, ...]
     host: bool = False
-    simplest: ClassVar = {"host": False}
 
     def names(self) -> set[str]:
         return {part.name for part in self.parts}
@@ -724,7 +695,6 @@ class Call(Step):
     taken: ToCai
     work: Consume
     how: str | None = None
-    simplest: ClassVar = {"how": None}
 
     @property
     def keeps(self) -> bool:
@@ -778,7 +748,6 @@ class CallLibrary(Step):
     at: str | None = None
     readonly: bool | None = None
     spin: float = 0.0
-    simplest: ClassVar = {"spin": 0.0}
 
     @property
     def writes(self) -> bool:

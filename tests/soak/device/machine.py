@@ -11,6 +11,7 @@ import gc
 import traceback
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,24 +189,23 @@ class Machine:
         stream = self.objects[name]
         return {"": stream, "handle": stream.handle}.get(form) or foreign.external(stream)
 
-    def _with_current(self, current: str | None, call: Callable[[], Any]) -> Any:
-        if current is None:
-            return call()
-        with self.cuda.current_stream(self.stream(current)):
-            return call()
+    def current(self, argument: s.Argument) -> AbstractContextManager[Any]:
+        stream = self.stream(argument)
+        return contextlib.nullcontext() if stream is None else self.cuda.current_stream(stream)
+
+    def _carry_out(self, step: s.Step) -> Any:
+        """Do what a step says, while its stream is current."""
+        with self.current(step.within()[-1]):
+            return step.method(self)(step)
 
     def _tocai(self, step: s.ToCai) -> Any:
-        source, stream = self.objects[step.source], self.stream(step.stream)
-        return self._with_current(step.current, lambda: self.doors.to_cai(source, step, stream))
+        return self.doors.to_cai(self.objects[step.source], step, self.stream(step.stream))
 
     def _tree(self, step: s.Tree) -> dict[str, Any]:
         first, sources = step.parts[0], [self.objects[part.source] for part in step.parts]
         sources += [ON_HOST] if step.host else []
-        stream, readonly = self.stream(first.stream), first.readonly
-        made = self._with_current(
-            first.current,
-            lambda: cai_bridge.convert(sources, "cai", stream=stream, readonly=readonly),
-        )
+        stream = self.stream(first.stream)
+        made = cai_bridge.convert(sources, "cai", stream=stream, readonly=first.readonly)
         if step.host and made.pop() is not ON_HOST:
             raise Wrong("host", f"{step}: the host's array is another one")
         return dict(zip((part.name for part in step.parts), made, strict=True))
@@ -214,8 +214,8 @@ class Machine:
         taken, work, kept = step.taken, step.work, list[Any]()
 
         def function(view: Any) -> Any:
-            call = lambda: self._taken_in(work, view, self.stream(work.stream))  # noqa: E731
-            self.pendings[work.name] = self._with_current(work.current, call)
+            with self.current(work.current):
+                self.pendings[work.name] = self._taken_in(work, view, self.stream(work.stream))
             if step.keeps:
                 kept.append(view)
             if step.how in {"raises", "keeps and raises"}:
@@ -226,7 +226,7 @@ class Machine:
             function, stream=self.stream(taken.stream), readonly=taken.readonly, returns=None
         )
         with contextlib.suppress(Odd):
-            self._with_current(taken.current, lambda: adapted(self.objects[taken.source]))
+            adapted(self.objects[taken.source])
         return kept[0] if kept else None
 
     def _fromcai(self, step: s.FromCai) -> Any:
@@ -235,12 +235,10 @@ class Machine:
             dtype = source.dtype.name
         elif step.as_dict and source.typestr[1:2] == "V":
             dtype = "bfloat16"
-        call = lambda: self.doors.from_cai(source, step, stream, dtype=dtype)  # noqa: E731
-        return self._with_current(step.current, call)
+        return self.doors.from_cai(source, step, stream, dtype=dtype)
 
     def _export(self, step: s.Export | s.Copy) -> Any:
-        source, stream = self.objects[step.source], self.stream(step.stream)
-        return self._with_current(step.current, lambda: self.doors.export(source, step, stream))
+        return self.doors.export(self.objects[step.source], step, self.stream(step.stream))
 
     _copy = _export
 
@@ -250,9 +248,7 @@ class Machine:
 
     def _consume(self, step: s.Consume) -> None:
         source, stream = self.objects[step.source], self.stream(step.stream)
-        self.pendings[step.name] = self._with_current(
-            step.current, lambda: self._taken_in(step, source, stream)
-        )
+        self.pendings[step.name] = self._taken_in(step, source, stream)
 
     def _taken_in(self, step: s.Consume, source: Any, stream: Any) -> Any:
         if step.by_hand:
@@ -301,7 +297,7 @@ class Machine:
     def _attempt(self, step: s.Attempt) -> None:
         self.cuda.fail(step.call, step.nth, step.error)
         try:
-            made = step.step.method(self)(step.step)
+            made = self._carry_out(step.step)
             self.cuda.clear_faults()
             del made
         except DriverError as error:
@@ -323,7 +319,7 @@ class Machine:
 
     def _refusal(self, step: s.Refusal) -> None:
         try:
-            made = step.step.method(self)(step.step)
+            made = self._carry_out(step.step)
         except DriverError as error:
             self.heard(error)
             if "graph capture" not in str(error):
@@ -334,13 +330,11 @@ class Machine:
 
     def _release(self, step: s.Release) -> None:
         view, said = self.objects[step.view], self.stream(step.stream)
-        call = lambda: self.doors.release(view, said, block=step.how == "with")  # noqa: E731
-        self._with_current(step.current, lambda: doors.in_thread(step.elsewhere, call))
+        block = step.how == "with"
+        doors.in_thread(step.elsewhere, lambda: self.doors.release(view, said, block=block))
 
     def _drop(self, step: s.Drop) -> None:
-        self._with_current(step.current, lambda: self._let_go(step.what, step.how))
-
-    def _let_go(self, what: str, how: str | None) -> None:
+        what, how = step.what, step.how
         pending = self.pendings.get(what)
         if pending is None:
             doors.in_thread(how == "thread", lambda: self.objects.pop(what) and None)
@@ -365,7 +359,7 @@ class Machine:
     def run(self, step: s.Step) -> None:
         """Carry a step out, and compare."""
         before = self.cuda.current_device
-        made = step.method(self)(step)
+        made = self._carry_out(step)
         name = step.makes()
         if isinstance(step, s.Tree):
             self.objects.update(made)
