@@ -1,13 +1,12 @@
 """What `convert` and `adapt` find in a tree: objects that speak by themselves, capsules, dicts."""
 
-from __future__ import annotations
-
-import dataclasses
 import gc
+import itertools
+import types
 import unittest.mock
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import capsules
 import numpy as np
@@ -15,56 +14,44 @@ import pytest
 from capsules import HandMade
 from fakes import interface
 from scenes import done
-from stand_in import Array, StandIn, count, library, made_on, no_libraries, producer
+from stand_in import Array, count, library, made_on, no_libraries, producer
 
 from cai_bridge import adapt, convert, to_cai, to_dlpack
 
 __all__ = ["library", "no_libraries", "producer"]
 
-# objects that speak, though their types do not
-
 
 class Holder:
     """Has the dict, and what keeps its memory, as attributes of its own."""
 
-    def __init__(self, x: Any) -> None:
+    def __init__(self, x):
         self.__cuda_array_interface__ = interface(x)
         self.keep = x
-
-
-@dataclasses.dataclass
-class Field:
-    __cuda_array_interface__: dict[str, Any]
-    keep: Any
 
 
 class Proxy:
     """Has whatever another object has."""
 
-    __slots__ = ("_to",)
-
-    def __init__(self, to: Any) -> None:
+    def __init__(self, to):
         self._to = to
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self._to, name)
 
 
 class Whatever:
     """The same, by the other way in."""
 
-    __slots__ = ("_to",)
-
-    def __init__(self, to: Any) -> None:
+    def __init__(self, to):
         self._to = to
 
-    def __getattribute__(self, name: str) -> Any:
+    def __getattribute__(self, name):
         return getattr(object.__getattribute__(self, "_to"), name)
 
 
-SPEAK: dict[str, Callable[[Any], Any]] = {
+SPEAK = {
     "an attribute": Holder,
-    "a field": lambda x: Field(interface(x), x),
+    "a field": lambda x: types.SimpleNamespace(__cuda_array_interface__=interface(x), keep=x),
     "a proxy": Proxy,
     "a proxy by getattribute": Whatever,
     "a weak proxy": weakref.proxy,
@@ -74,16 +61,14 @@ SPEAK: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("speaks", ["cai3", "dlpack"])
 @pytest.mark.parametrize("made", SPEAK.values(), ids=SPEAK)
 def test_objects_that_speak_by_themselves_are_arrays_in_trees_too(
-    made: Any, speaks: str, cuda: Any, library: StandIn, producer: Any
-) -> None:
+    made, speaks, cuda, library, producer
+):
     x = made_on(cuda, producer, 7.0, speaks)
     cuda.synchronize()
     for tree in ([made(x)], [made(x), {"a": made(x)}["a"]]):
         for one in convert(tree, "stand_in"):
-            assert type(one) is Array
-            assert one.view.ptr == x.ptr
-            seen = one.read()
-            assert done(seen) == [7.0] * 4
+            assert (type(one), one.view.ptr) == (Array, x.ptr)
+            assert done(one.read()) == [7.0] * 4
     assert type(convert(made(x), "stand_in")) is Array
     assert convert([made(x)], "numpy")[0].tolist() == [7.0] * 4
 
@@ -91,7 +76,7 @@ def test_objects_that_speak_by_themselves_are_arrays_in_trees_too(
 class Anything:
     """Has every attribute that anybody asks for, and speaks nothing."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return lambda *args, **kwargs: None
 
 
@@ -105,124 +90,86 @@ class Declines:
 class Unbound:
     """Stands for something that is not there now."""
 
-    def __getattr__(self, name: str) -> Any:
-        raise RuntimeError("not in a request")
+    def __init__(self, raised=RuntimeError):
+        self.raised = raised
+
+    def __getattr__(self, name):
+        raise self.raised
 
 
-@pytest.mark.parametrize(
-    "x",
-    [
-        Anything(),
-        Declines(),
-        Unbound(),
-        unittest.mock.Mock(),
-        unittest.mock.MagicMock(),
-        Holder,
-        Array,
-        Proxy(np.ones(2)),
-        np.__dict__,
-        np,
-        print,
-        type("Empty", (), {})(),
-    ],
-    ids=lambda x: type(x).__name__,
-)
-def test_what_speaks_nothing_stays_as_it_is(x: Any, cuda: Any, library: StandIn) -> None:
+SPEAKS_NOTHING = [
+    *(Anything(), Declines(), Unbound(), unittest.mock.Mock(), unittest.mock.MagicMock()),
+    *(Holder, Array, Proxy(np.ones(2)), np.__dict__, np, print, type("Empty", (), {})()),
+]
+
+
+@pytest.mark.parametrize("x", SPEAKS_NOTHING, ids=lambda x: type(x).__name__)
+def test_what_speaks_nothing_stays_as_it_is(x, cuda, library):
     made = convert([x, cuda.array([1.0])], "stand_in")
     assert made[0] is x
     adapt(lambda a: None if a is x else pytest.fail("another"), to="stand_in")(x)
 
 
-def test_a_stand_in_that_runs_out_of_memory_is_no_answer(cuda: Any, library: StandIn) -> None:
-    class Full:
-        def __getattr__(self, name: str) -> Any:
-            raise MemoryError
-
+def test_a_stand_in_that_runs_out_of_memory_is_no_answer(cuda, library):
     with pytest.raises(MemoryError):
-        convert([Full()], "stand_in")
+        convert([Unbound(MemoryError)], "stand_in")
 
 
-def test_plain_values_stay_as_they_are(cuda: Any, library: StandIn) -> None:
+def test_plain_values_stay_as_they_are(cuda, library):
     class Slotted(NamedTuple):
         a: int
 
-    plain = [
-        1,
-        2.0,
-        3j,
-        "a",
-        b"a",
-        None,
-        True,
-        ...,
-        range(3),
-        slice(3),
-        {1},
-        frozenset({1}),
-        [],
-        (),
-    ]
-    plain += [Slotted(1), np.ones(2, dtype="O")[0], np.float32(1), np.dtype("f4")]
+    plain = [1, 2.0, 3j, "a", b"a", None, True, ..., range(3), slice(3), {1}, frozenset({1}), []]
+    plain += [(), Slotted(1), np.ones(2, dtype="O")[0], np.float32(1), np.dtype("f4")]
     made = convert([*plain, cuda.array([1.0])], "stand_in")
     assert all(one is other for one, other in zip(plain, made, strict=False))
     assert type(made[-1]) is Array
 
 
-class UserSequence(Sequence[Any]):
+class Items(Sequence):
     """A sequence that nobody registered."""
 
-    def __init__(self, held: list[Any]) -> None:
+    def __init__(self, held):
         self.held = held
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.held)
 
-    def __getitem__(self, at: Any) -> Any:
+    def __getitem__(self, at):
         return self.held[at]
 
 
-class Pairs(Mapping[Any, Any]):
+class Pairs(Mapping):
     """A mapping that nobody registered."""
 
-    def __init__(self, held: list[Any]) -> None:
+    __len__, __getitem__ = Items.__len__, Items.__getitem__
+
+    def __init__(self, held):
         self.held = dict(enumerate(held))
 
-    def __len__(self) -> int:
-        return len(self.held)
-
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self):
         return iter(self.held)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.held[key]
 
 
 class Mute:
     """An array that cannot say where it is."""
 
-    def __dlpack__(self, **how: Any) -> Any:
+    def __dlpack__(self, **how):
         raise RuntimeError("no capsule")
 
-    def __dlpack_device__(self) -> tuple[int, int]:
+    def __dlpack_device__(self):
         raise RuntimeError("nowhere")
 
 
-@pytest.mark.parametrize("kind", [UserSequence, Pairs], ids=["sequence", "mapping"])
-def test_a_part_that_cannot_be_asked_hides_no_array_behind_it(
-    kind: Any, cuda: Any, library: StandIn
-) -> None:
+@pytest.mark.parametrize("kind", [Items, Pairs], ids=["sequence", "mapping"])
+def test_a_part_that_cannot_be_asked_hides_no_array_behind_it(kind, cuda, library):
     with pytest.raises(TypeError, match=r"^x\[0\]"):
         convert([kind([Mute(), cuda.array([1.0])])], "stand_in")
 
 
-# capsules
-
-
 @pytest.mark.parametrize("copy", [None, True])
 @pytest.mark.parametrize("to", ["stand_in", "numpy"])
-def test_a_refusal_leaves_every_capsule_as_it_was(
-    to: str, copy: Any, cuda: Any, library: StandIn
-) -> None:
+def test_a_refusal_leaves_every_capsule_as_it_was(to, copy, cuda, library):
     x = cuda.array([1.0] * 4)
     good, bad = HandMade(x.ptr), HandMade(x.ptr, ndim=-1)
     capsule, wrong = good.capsule(), bad.capsule()
@@ -234,11 +181,10 @@ def test_a_refusal_leaves_every_capsule_as_it_was(
         with pytest.raises((ValueError, TypeError), match=f"^{where}"):
             convert(tree, to, copy=copy)
         assert not capsules.name_of(capsule).startswith("used")
-    for said in ({"stream": "no stream"}, {"readonly": "no flag"}):
-        with pytest.raises(TypeError, match=f"^{next(iter(said))}: "):
-            convert([capsule], to, copy=copy, **said)
-        with pytest.raises(TypeError, match=f"^{next(iter(said))}: "):
-            convert(capsule, to, copy=copy, **said)
+    for name in ("stream", "readonly"):
+        for tree in (capsule, [capsule]):
+            with pytest.raises(TypeError, match=f"^{name}: "):
+                convert(tree, to, copy=copy, **{name: "none"})
         assert not capsules.name_of(capsule).startswith("used")
     if to != "numpy":
         for tree in (capsule, [x, capsule]):
@@ -256,9 +202,7 @@ def test_a_refusal_leaves_every_capsule_as_it_was(
 
 
 @pytest.mark.parametrize("copy", [None, True])
-def test_what_no_library_that_writes_gets_is_not_copied_first(
-    copy: Any, cuda: Any, library: StandIn
-) -> None:
+def test_what_no_library_that_writes_gets_is_not_copied_first(copy, cuda, library):
     x = cuda.array([1.0] * 4)
     capsule = to_dlpack(x).__dlpack__(stream=1)
     cuda.synchronize()
@@ -270,17 +214,14 @@ def test_what_no_library_that_writes_gets_is_not_copied_first(
     convert(capsule, "stand_in")
 
 
-def test_a_used_capsule_is_refused_where_it_is(cuda: Any, library: StandIn) -> None:
+def test_a_used_capsule_is_refused_where_it_is(cuda, library):
     capsule = to_dlpack(cuda.array([1.0])).__dlpack__()
     to_cai(capsule)
     with pytest.raises(ValueError, match=r"^x\[0\]: capsule: got a consumed one"):
         convert([capsule], "stand_in")
 
 
-# dicts
-
-
-def test_a_bare_dict_is_refused_wherever_it_is(cuda: Any, library: StandIn) -> None:
+def test_a_bare_dict_is_refused_wherever_it_is(cuda, library):
     bare = interface(cuda.array([1.0]))
     words = r"object: got a dict, which has no owner; from_cai\(dict, owner=\.\.\.\) takes it"
     for to in ("stand_in", "numpy", "cai"):
@@ -292,37 +233,34 @@ def test_a_bare_dict_is_refused_wherever_it_is(cuda: Any, library: StandIn) -> N
         adapt(lambda a: None, to="stand_in")(bare)
 
 
-# arrays of the host
-
-
 @pytest.mark.parametrize("copy", [None, True])
 @pytest.mark.parametrize("tree", [False, True])
-def test_what_is_read_only_is_read_only_in_numpy(tree: bool, copy: Any, cuda: Any) -> None:
+def test_what_is_read_only_is_read_only_in_numpy(tree, copy, cuda):
     mine, x = np.ones(2), cuda.array([3.0, 4.0])
-    for one in (mine, x):
-        for readonly in (True, False, None):
-            made = convert([one] if tree else one, "numpy", copy=copy, readonly=readonly)
-            made = made[0] if tree else made
-            assert made.flags.writeable == (readonly is not True)
-            assert made.tolist() == one.tolist()
+    for one, readonly in itertools.product((mine, x), (True, False, None)):
+        made = convert([one] if tree else one, "numpy", copy=copy, readonly=readonly)
+        made = made[0] if tree else made
+        assert made.flags.writeable == (readonly is not True)
+        assert made.tolist() == one.tolist()
     assert mine.flags.writeable, "the caller's own stays as it was"
     mine.flags.writeable = False
     assert convert(mine, "numpy", readonly=True) is mine
     assert convert(cuda.array([1.0], readonly=True), "numpy").flags.writeable, "a copy"
 
 
-def test_a_stream_is_looked_at_though_no_array_is_there(cuda: Any, library: StandIn) -> None:
-    for wrong in (0, True, "s", -2):
-        for tree in ([], ["text"], {"a": np.ones(2)}, [np.ones(2), "text"]):
-            for to in ("stand_in", "numpy", "cai"):
-                with pytest.raises((TypeError, ValueError), match=r"^stream: got "):
-                    convert(tree, to, stream=wrong)
+def test_a_stream_is_looked_at_though_no_array_is_there(cuda, library):
+    trees = [], ["text"], {"a": np.ones(2)}, [np.ones(2), "text"]
+    for wrong, tree, to in itertools.product(
+        (0, True, "s", -2), trees, ("stand_in", "numpy", "cai")
+    ):
+        with pytest.raises((TypeError, ValueError), match=r"^stream: got "):
+            convert(tree, to, stream=wrong)
     assert count(cuda, "cuEventRecord") == 0
 
 
-def test_a_key_that_cannot_be_shown_is_named_by_its_type(cuda: Any, library: StandIn) -> None:
+def test_a_key_that_cannot_be_shown_is_named_by_its_type(cuda, library):
     class Silent:
-        def __repr__(self) -> str:
+        def __repr__(self):
             raise ZeroDivisionError
 
     x = cuda.array([1.0] * 4)
@@ -331,5 +269,4 @@ def test_a_key_that_cannot_be_shown_is_named_by_its_type(cuda: Any, library: Sta
     cuda.synchronize()
 
 
-# --------------------------------------------------------------------------------------------------
 # a protocol that a class declines

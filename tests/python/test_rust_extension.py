@@ -3,14 +3,11 @@
 Skipped where it is not built: ``make extensions``.
 """
 
-from __future__ import annotations
-
 import gc
-import subprocess
-import sys
 import threading
 
 import pytest
+from children import DEVICE, assert_quiet
 
 from cai_bridge import DriverError, to_cai, to_dlpack
 from cai_bridge.testing import simulated_cuda
@@ -20,15 +17,15 @@ rust = pytest.importorskip(
 )
 
 SPEAKS = ("exchange", "dlpack", "dlpack-legacy", "cai3")
-CONSUMERS = (
-    "cai-waits",
-    "cai-enqueues",
-    "dlpack",
-    "dlpack-legacy-capsule",
-    "dlpack-none",
-    "dlpack-exchange",
-    "dlpack-borrowed",
-)
+CONSUMERS = ("cai-waits", "cai-enqueues", "dlpack", "dlpack-exchange")
+
+
+def read(cuda, out):
+    """What another library reads on a stream of its own."""
+    mine = cuda.stream("mine")
+    seen = mine.read(to_cai(out, stream=mine))
+    mine.synchronize()
+    return seen.value
 
 
 @pytest.mark.parametrize("second", SPEAKS)
@@ -39,13 +36,12 @@ def test_a_kernel_reads_what_both_producers_had_queued(cuda, first, second):
         x = cuda.array([1.0, 2.0], speaks=first, stream=stream, name="x")
         y = cuda.array([10.0, 20.0], speaks=second, stream=stream, name="y")
         out = rust.saxpy(3.0, x, y)
-    mine = cuda.stream("mine")
-    seen = mine.read(to_cai(out, stream=mine))
-    mine.synchronize()
-    assert seen.value == [13.0, 26.0]
+    assert read(cuda, out) == [13.0, 26.0]
 
 
-@pytest.mark.parametrize("kind", CONSUMERS)
+@pytest.mark.parametrize(
+    "kind", [*CONSUMERS, "dlpack-legacy-capsule", "dlpack-none", "dlpack-borrowed"]
+)
 def test_every_consumer_takes_what_it_returns_and_waits_for_the_kernel(cuda, kind):
     x = cuda.array([1.0, 2.0], speaks="exchange")
     out = rust.saxpy(2.0, x, x)
@@ -69,13 +65,10 @@ def test_memory_that_the_producer_uses_again_is_not_read_by_the_kernel_any_more(
             outs.append(rust.saxpy(1.0, x, x))
             del x  # its block is the next round's
             gc.collect()
-    for i, out in enumerate(outs):
-        seen = stream.read(to_cai(out, stream=stream))
-        stream.synchronize()
-        assert seen.value == [2.0 * i] * 4
+    assert [read(cuda, out) for out in outs] == [[2.0 * i] * 4 for i in range(5)]
 
 
-@pytest.mark.parametrize("kind", ["dlpack", "dlpack-exchange", "cai-waits", "cai-enqueues"])
+@pytest.mark.parametrize("kind", CONSUMERS)
 def test_results_that_are_dropped_while_they_are_read_are_freed_once_and_in_order(cuda, kind):
     x = cuda.array([1.0, 2.0, 3.0], speaks="dlpack")
     mine = cuda.stream("mine")
@@ -96,45 +89,28 @@ def test_chains_of_kernels_need_no_wait_of_the_host(cuda):
         x = rust.saxpy(1.0, x, x)
     assert x is not first
     assert cuda.pending >= 8
-    mine = cuda.stream("mine")
-    seen = mine.read(to_cai(x, stream=mine))
-    mine.synchronize()
-    assert seen.value == [256.0, 512.0]
+    assert read(cuda, to_dlpack(x)) == [256.0, 512.0]
 
 
 @pytest.mark.parametrize("strides", ["C", "F"])
 def test_blur_takes_strides(cuda, strides):
     image = cuda.array([[9.0, 0.0], [0.0, 0.0]], speaks="cai3", strides=strides)
-    out = rust.blur(image)
-    mine = cuda.stream("mine")
-    seen = mine.read(to_cai(out, stream=mine))
-    mine.synchronize()
-    assert seen.value == [[4.0, 2.0], [2.0, 1.0]]
+    assert read(cuda, rust.blur(image)) == [[4.0, 2.0], [2.0, 1.0]]
 
 
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        (
-            {"dtype": "float64"},
-            TypeError,
-            "dtype: got float64 for a function that takes float32; allowed: ",
-        ),
+        ({"dtype": "float64"}, TypeError, "got float64 for a function that takes float32; allow"),
         ({"shape": (2, 2), "strides": "F"}, BufferError, "strides: got"),
         ({"shape": 3}, ValueError, r"\[3\] and \[2, 2\]"),
+        ({"device": 1}, ValueError, r"stream: got .* for an array on device "),
     ],
 )
 def test_a_refusal_is_the_right_exception(cuda, wrong, error, message):
     x = cuda.array(fill=1.0, **{"shape": (2, 2), "speaks": "dlpack", **wrong})
     y = cuda.array(fill=1.0, shape=(2, 2), speaks="dlpack")
     with pytest.raises(error, match=message):
-        rust.saxpy(1.0, x, y)
-
-
-def test_a_stream_of_another_device_is_refused(cuda):
-    x = cuda.array([1.0], device=0)
-    y = cuda.array([1.0], device=1)
-    with pytest.raises(ValueError, match=r"stream: got .* for an array on device 1"):
         rust.saxpy(1.0, x, y)
 
 
@@ -153,25 +129,13 @@ def test_a_failure_of_the_driver_is_the_packages_exception_and_the_next_call_wor
     assert rust.saxpy(1.0, x, x).shape == (2,)
 
 
-def test_the_package_converts_what_the_extension_returns(cuda):
-    x = cuda.array([1.0, 2.0], speaks="exchange")
-    view = to_dlpack(rust.saxpy(1.0, x, x))
-    mine = cuda.stream("mine")
-    seen = cuda.consumer("dlpack", mine).read(view)
-    mine.synchronize()
-    assert seen.value == [2.0, 4.0]
-    seen.release()
 
 
 def test_each_simulated_device_is_borrowed_while_it_is_in_place():
     for value in (1.0, 2.0):
         with simulated_cuda() as cuda:
             x = cuda.array([value], speaks="exchange")
-            out = rust.saxpy(1.0, x, x)
-            mine = cuda.stream("mine")
-            seen = mine.read(to_cai(out, stream=mine))
-            mine.synchronize()
-            assert seen.value == [2 * value]
+            assert read(cuda, rust.saxpy(1.0, x, x)) == [2 * value]
 
 
 def test_arrays_of_other_threads_are_taken(cuda):
@@ -184,11 +148,7 @@ def test_arrays_of_other_threads_are_taken(cuda):
         thread.start()
     for thread in threads:
         thread.join()
-    mine = cuda.stream("mine")
-    for out in outs:
-        seen = mine.read(to_cai(out, stream=mine))
-        mine.synchronize()
-        assert seen.value == [2.0, 4.0]
+    assert [read(cuda, out) for out in outs] == [[2.0, 4.0]] * 4
 
 
 @pytest.mark.unchecked
@@ -205,48 +165,30 @@ def test_the_kernels_of_the_extension_are_checked_as_all_other_work_is(cuda):
 def test_an_empty_array_needs_no_memory(cuda):
     x = cuda.array(shape=0, speaks="dlpack", fill=0.0)
     out = rust.saxpy(1.0, x, x)
-    assert out.shape == (0,)
-    assert out.ptr == 0
+    assert (out.shape, out.ptr) == ((0,), 0)
 
 
-def test_a_process_ends_while_other_threads_call_the_extension(tmp_path):
-    script = tmp_path / "ends.py"
-    script.write_text(
-        "import rust_extension, threading, time\n"
-        "from cai_bridge.testing import simulated_cuda\n"
-        "cuda = simulated_cuda(check=False).__enter__()\n"
-        "x = cuda.array([1.0, 2.0], speaks='cai3')\n"
-        "class Slow:\n"
-        "    @property\n"
-        "    def __cuda_array_interface__(self):\n"
-        "        time.sleep(0.002)\n"
-        "        return x.__cuda_array_interface__\n"
-        "def work():\n"
-        "    while True:\n"
-        "        rust_extension.saxpy(2.0, Slow(), Slow())\n"
-        "for _ in range(3):\n"
-        "    threading.Thread(target=work, daemon=True).start()\n"
-        "time.sleep(0.05)\n"
-    )
+WHILE_CALLED = """
+    import time
+    class Slow:
+        @property
+        def __cuda_array_interface__(self):
+            time.sleep(0.002)
+            return x.__cuda_array_interface__
+    def work():
+        while True:
+            rust_extension.saxpy(2.0, Slow(), Slow())
     for _ in range(3):
-        ended = subprocess.run(
-            [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
-        )
-        assert (ended.returncode, ended.stderr) == (0, "")
+        threading.Thread(target=work, daemon=True).start()
+    time.sleep(0.05)
+"""
+WITH_RESULTS = """
+    kept = [rust_extension.saxpy(1.0, x, x) for _ in range(3)]
+    capsule = kept[0].__dlpack__(stream=1)
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
 
 
-def test_a_process_ends_with_results_that_are_still_used(tmp_path):
-    script = tmp_path / "ends.py"
-    script.write_text(
-        "import rust_extension, threading\n"
-        "from cai_bridge.testing import simulated_cuda\n"
-        "cuda = simulated_cuda().__enter__()\n"
-        "x = cuda.array([1.0, 2.0], speaks='exchange')\n"
-        "kept = [rust_extension.saxpy(1.0, x, x) for _ in range(3)]\n"
-        "capsule = kept[0].__dlpack__(stream=1)\n"
-        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
+@pytest.mark.parametrize("program", [*[WHILE_CALLED] * 3, WITH_RESULTS])
+def test_a_process_ends_while_the_extension_is_called_or_its_results_are_used(program):
+    assert_quiet("    import rust_extension", DEVICE, program)

@@ -3,8 +3,6 @@
 Skipped where it is not built: ``make extensions``.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import runpy
 import sys
