@@ -16,18 +16,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
+from scenes import ORDER, STREAMS, stream_of
 from specification import as_consumer, as_producer
 
 import cai_bridge
 from cai_bridge import from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
 
-STREAMS = ("legacy", "per-thread", "blocking", "non-blocking")
-# What an order is made of, and a wait on the host.
-ORDER, HOST_WAIT = ("cuEventRecord", "cuStreamWaitEvent"), ("cuModuleUnload",)
+HOST_WAIT = ("cuModuleUnload",)
 
 
 def independent(one: str, other: str) -> bool:
@@ -39,6 +39,23 @@ def independent(one: str, other: str) -> bool:
 
 # How many waits of each door were left out and missed; filled by the tests, read by the last one.
 PROVEN: Counter[str] = Counter()
+
+
+# The records of the orders that the bridge makes.
+MADE: list[logging.LogRecord] = []
+
+
+@pytest.fixture(autouse=True)
+def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    logger, handler = logging.getLogger("cai_bridge"), logging.Handler()
+    monkeypatch.setattr(handler, "emit", MADE.append)
+    monkeypatch.setattr(logger, "propagate", False)
+    logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel(logging.DEBUG)
+    yield
+    logger.setLevel(level)
+    logger.removeHandler(handler)
 
 
 @dataclass
@@ -59,11 +76,7 @@ class Case:
         self.waits: list[tuple[str, int]] = []
 
     def stream(self, kind: str) -> Any:
-        if kind == "legacy":
-            return self.cuda.legacy
-        if kind == "per-thread":
-            return self.cuda.per_thread
-        return self.cuda.stream(kind, blocking=kind == "blocking")
+        return stream_of(self.cuda, kind, kind)
 
     def array(self, speaks: Any) -> Any:
         """An array of zeros that the producer's stream is about to fill with sevens."""
@@ -75,37 +88,15 @@ class Case:
     def bridge(self) -> Iterator[None]:
         """Note the calls of the bridge's orders in here, which come after the producer's."""
         before = len(self.cuda.calls)
-        with listening() as made:
-            yield
+        MADE.clear()
+        yield
         calls = [call.call for call in self.cuda.calls]
-        for record in made:
-            for name in HOST_WAIT if record.why == "host wait" else ORDER:
+        for record in MADE:
+            if getattr(record, "order", None) != "made":
+                continue
+            for name in HOST_WAIT if getattr(record, "why", "") == "host wait" else ORDER:
                 last = max(i for i in range(before, len(calls)) if calls[i] == name)
                 self.waits.append((name, calls[: last + 1].count(name)))
-
-
-@contextmanager
-def listening() -> Iterator[list[logging.LogRecord]]:
-    """The records of the orders that are made."""
-    made: list[logging.LogRecord] = []
-
-    class Collector(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if getattr(record, "order", None) == "made":
-                record.why = getattr(record, "why", "")
-                made.append(record)
-
-    logger, handler = logging.getLogger("cai_bridge"), Collector()
-    level, propagate = logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    logger.propagate = False
-    try:
-        yield made
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = propagate
 
 
 def run(
@@ -115,7 +106,7 @@ def run(
     with warnings.catch_warnings(), simulated_cuda(check=False) as cuda:
         warnings.simplefilter("ignore", cai_bridge.HostSyncWarning)
         if without:
-            cuda.suppress(without[0], nth=without[1])
+            cuda.suppress(*without)
         case = Case(cuda, produced_on)
         pending, consumer = body(case)
         consumer.synchronize()
@@ -138,31 +129,20 @@ def prove(
         PROVEN[door] += 1
 
 
-# --- to_cai ---------------------------------------------------------------------------------------
-
-
 def capsule(case: Case, **arguments: Any) -> Any:
     return case.array("dlpack").__dlpack__(stream=1, **arguments)
 
 
+SPEAKS = ["exchange", "dlpack", "dlpack-legacy", "dlpack-strict", "dlpack-bare"]
+SPEAKS += [f"cai{version}" for version in range(4)]
 TO_CAI: dict[str, Callable[[Case], Any]] = {
-    "exchange": lambda case: case.array("exchange"),
-    "dlpack": lambda case: case.array("dlpack"),
-    "dlpack-legacy": lambda case: case.array("dlpack-legacy"),
-    "dlpack-strict": lambda case: case.array("dlpack-strict"),
-    "dlpack-bare": lambda case: case.array("dlpack-bare"),
-    "exchange and dlpack and cai": lambda case: case.array(("exchange", "dlpack", "cai3")),
-    "versioned capsule": lambda case: capsule(case, max_version=(1, 3)),
+    **{speaks: partial(Case.array, speaks=speaks) for speaks in SPEAKS},
+    "exchange and dlpack and cai": partial(Case.array, speaks=("exchange", "dlpack", "cai3")),
+    "versioned capsule": partial(capsule, max_version=(1, 3)),
     "legacy capsule": capsule,
-    "cai0": lambda case: case.array("cai0"),
-    "cai1": lambda case: case.array("cai1"),
-    "cai2": lambda case: case.array("cai2"),
-    "cai3": lambda case: case.array("cai3"),
     "DLPackView": lambda case: from_cai(case.array("cai3")),
     "CaiView": lambda case: to_cai(case.array("cai3")),
 }
-
-
 # Producers that make their memory ready on the legacy default stream, whatever is asked for.
 READY_ON = {"dlpack-bare": "legacy", "versioned capsule": "legacy", "legacy capsule": "legacy"}
 
@@ -236,14 +216,16 @@ def test_minus_one_orders_nothing_and_a_caller_who_waited_needs_nothing(
     assert {name for name, _ in whole.waits} == (set(HOST_WAIT) if door in silent else set())
 
 
-# --- from_cai -------------------------------------------------------------------------------------
-
 FROM_CAI: dict[str, Callable[[Case, Any], Any]] = {
-    "cai0": lambda case, stream: from_cai(case.array("cai0"), stream=stream),
-    "cai1": lambda case, stream: from_cai(case.array("cai1"), stream=stream),
-    "cai2": lambda case, stream: from_cai(case.array("cai2"), stream=stream),
-    "cai3": lambda case, stream: from_cai(case.array("cai3"), stream=stream),
-    "dict": lambda case, stream: from_cai(**a_dict(case), stream=stream),
+    **{
+        f"cai{version}": lambda case, stream, speaks=f"cai{version}": from_cai(
+            case.array(speaks), stream=stream
+        )
+        for version in range(4)
+    },
+    "dict": lambda case, stream: from_cai(
+        (array := case.array("cai3")).__cuda_array_interface__, owner=array, stream=stream
+    ),
     "cai2 with the exchange API": lambda case, stream: from_cai(
         case.array(("exchange", "cai2")), stream=stream
     ),
@@ -252,11 +234,6 @@ FROM_CAI: dict[str, Callable[[Case, Any], Any]] = {
 # These work on the legacy default stream, whatever stream they have.
 ON_LEGACY = ("dlpack-none", "dlpack-exchange", "dlpack-borrowed")
 DLPACK_CONSUMERS = ("dlpack", "dlpack-legacy-capsule", *ON_LEGACY)
-
-
-def a_dict(case: Case) -> dict[str, Any]:
-    array = case.array("cai3")
-    return {"x": array.__cuda_array_interface__, "owner": array}
 
 
 def from_cai_body(door: str, declared: bool, kind: str, consumes_on: str) -> Callable[[Case], Any]:
