@@ -18,14 +18,18 @@ fn floats(shape: &[i64], lanes: u16) -> Descriptor {
 
 #[test]
 fn lanes_are_a_trailing_dimension_for_cai_where_there_are_several() {
-    let plain = floats(&[2, 3], 1);
-    assert_eq!(plain.cai_shape().as_slice(), [2, 3]);
-    assert_eq!(plain.cai_strides().as_slice(), [12, 4]);
-    assert_eq!(plain.cai_size(), 6);
-    let wide = floats(&[2, 3], 4);
-    assert_eq!(wide.cai_shape().as_slice(), [2, 3, 4]);
-    assert_eq!(wide.cai_strides().as_slice(), [48, 16, 4]);
-    assert_eq!(wide.cai_size(), 24);
+    for (lanes, shape, strides, size) in
+        [(1, &[2, 3][..], &[12, 4][..], 6), (4, &[2, 3, 4], &[48, 16, 4], 24)]
+    {
+        let array = floats(&[2, 3], lanes);
+        assert_eq!(
+            (array.cai_shape().as_slice(), array.cai_strides().as_slice()),
+            (shape, strides)
+        );
+        assert_eq!(array.cai_size(), size);
+        let tensor = encode::borrowed(&array);
+        assert_eq!((tensor.ndim, tensor.dtype.lanes), (2, lanes));
+    }
 }
 
 #[test]

@@ -31,14 +31,10 @@ fn every_row_goes_from_dldatatype_to_typestr_and_back() {
         } else {
             assert_eq!(read, Typestr::Opaque(dtype.itemsize()), "{name}");
             assert_eq!(read.resolve(dtype.typestr(), Some(name)).unwrap(), dtype);
-            assert_eq!(
-                read.resolve(dtype.typestr(), None).unwrap_err().kind().name(),
-                "DtypeAmbiguous"
-            );
-            assert_eq!(
-                read.resolve(dtype.typestr(), Some("float32")).unwrap_err().kind().name(),
-                "DtypeAmbiguous"
-            );
+            for said in [None, Some("float32")] {
+                let refused = read.resolve(dtype.typestr(), said).unwrap_err();
+                assert_eq!(refused.kind().name(), "DtypeAmbiguous");
+            }
         }
     }
 }
@@ -118,11 +114,10 @@ fn no_typestr_panics() {
 
 #[test]
 fn a_name_has_to_be_of_a_type_that_the_opaque_typestr_can_stand_for() {
-    for (opaque, text, name) in [(2, "<V2", "float16"), (2, "<V2", "int16"), (1, "|V1", "uint8")] {
-        let refused = Typestr::Opaque(opaque).resolve(text, Some(name)).unwrap_err();
+    for (size, text, name) in
+        [(2, "<V2", "float16"), (2, "<V2", "int16"), (1, "|V1", "uint8"), (1, "|V1", "bfloat16")]
+    {
+        let refused = Typestr::Opaque(size).resolve(text, Some(name)).unwrap_err();
         assert_eq!(refused.kind().name(), "DtypeAmbiguous", "{text} named {name}");
     }
-    let other_size = Typestr::Opaque(1).resolve("|V1", Some("bfloat16")).unwrap_err();
-    assert_eq!(other_size.kind().name(), "DtypeAmbiguous");
-    assert_eq!(Typestr::Opaque(2).resolve("<V2", Some("bfloat16")).unwrap().name(), "bfloat16");
 }

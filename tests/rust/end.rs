@@ -16,7 +16,7 @@ use cai_bridge::stream::{Alive, Stream};
 use toml::{Table, Value};
 
 use self::model::{Captures, breaks};
-use crate::alive::at;
+use crate::alive::{HERE, THERE, at};
 use crate::tables::{rows, table, text};
 
 const ROLES: [(&str, Role); 3] =
@@ -24,16 +24,16 @@ const ROLES: [(&str, Role); 3] =
 
 fn found(value: &Value) -> Found<'static> {
     match value {
-        Value::Integer(handle) => Found::Alive(at(Place::gpu(0), Stream::Handle(*handle as u64))),
+        Value::Integer(handle) => Found::Alive(at(HERE, Stream::Handle(*handle as u64))),
         Value::String(text) => match text.split_once(' ') {
             Some(("met", handle)) => {
                 let stream = Stream::Handle(handle.parse().unwrap());
-                Found::Met(at(Place::gpu(0), stream))
+                Found::Met(at(HERE, stream))
             }
             Some(("lost", handle)) => Found::Lost(handle.parse().unwrap()),
-            Some(("blocking", "of 1")) => Found::Alive(Alive::standing_in(Place::gpu(1))),
-            None if text == "legacy" => Found::Alive(Alive::legacy(Place::gpu(0))),
-            None if text == "blocking" => Found::Alive(Alive::standing_in(Place::gpu(0))),
+            Some(("blocking", "of 1")) => Found::Alive(Alive::standing_in(THERE)),
+            None if text == "legacy" => Found::Alive(Alive::legacy(HERE)),
+            None if text == "blocking" => Found::Alive(Alive::standing_in(HERE)),
             _ => panic!("{text}"),
         },
         other => panic!("{other:?}"),
@@ -81,12 +81,79 @@ impl Known for Named {
     }
 }
 
+/// An end, with the producer's stream at GPU 0.
+#[derive(Debug, Clone)]
+pub(crate) struct End {
+    pub consumer: Consumer<Named>,
+    pub at: Place,
+    pub others: bool,
+    pub upstream: bool,
+    pub lent: Option<Place>,
+    pub producer: Option<Alive<'static>>,
+    pub changes: bool,
+    pub moves: bool,
+    pub in_call: bool,
+    pub collected: bool,
+}
+
+impl Outline for End {
+    type Stream = Named;
+
+    fn consumer(&self) -> &Consumer<Named> {
+        &self.consumer
+    }
+
+    fn at(&self) -> Place {
+        self.at
+    }
+
+    fn has_further_users(&self) -> bool {
+        self.others
+    }
+
+    fn has_upstream(&self) -> bool {
+        self.upstream
+    }
+
+    fn lent(&self) -> Option<Place> {
+        self.lent
+    }
+
+    fn has_producer(&self) -> bool {
+        self.producer.is_some()
+    }
+
+    fn is_producer(&self, stream: Alive<'_>) -> bool {
+        // Two that something stands in for need not be one.
+        self.producer.is_some_and(|own| own.is(stream) && !(own.stands_in() && stream.stands_in()))
+    }
+
+    fn may_change(&self) -> bool {
+        self.changes || self.moves
+    }
+
+    fn may_move(&self) -> bool {
+        self.moves
+    }
+
+    fn in_call(&self) -> bool {
+        self.in_call
+    }
+
+    fn producer_place(&self) -> Place {
+        HERE
+    }
+
+    fn is_collected(&self) -> bool {
+        self.collected
+    }
+}
+
 /// What an end is decided by, once its streams are found.
 #[derive(Debug)]
 pub(crate) struct Facts<'f, 'a> {
     consumer: &'f Consumer<Named>,
     at: Place,
-    home: Place,
     streams: &'f [(Role, Found<'a>)],
     libraries: Option<&'f [Alive<'a>]>,
     in_call: bool,
@@ -100,64 +167,23 @@ impl Facts<'_, '_> {
     }
 }
 
-/// What is not asked once the streams are found is answered as it would mislead most.
-impl Outline for Facts<'_, '_> {
-    type Stream = Named;
-
-    fn consumer(&self) -> &Consumer<Named> {
-        self.consumer
-    }
-
-    fn at(&self) -> Place {
-        self.at
-    }
-
-    fn has_further_users(&self) -> bool {
-        false
-    }
-
-    fn has_upstream(&self) -> bool {
-        false
-    }
-
-    fn lent(&self) -> Option<Place> {
-        None
-    }
-
-    fn has_producer(&self) -> bool {
-        true
-    }
-
-    fn is_producer(&self, _: Alive<'_>) -> bool {
-        true
-    }
-
-    fn may_change(&self) -> bool {
-        false
-    }
-
-    fn may_move(&self) -> bool {
-        false
-    }
-
-    fn in_call(&self) -> bool {
-        self.in_call
-    }
-
-    fn producer_place(&self) -> Place {
-        self.home
-    }
-
-    fn is_collected(&self) -> bool {
-        !self.collected
-    }
-}
-
-/// What comes of the streams.
+/// What comes of the streams. What is not asked then is answered as it would mislead.
 pub(crate) fn decide<'a>(facts: &Facts<'_, 'a>) -> Next<'a> {
+    let Facts { at, in_call, collected, .. } = *facts;
+    let known = End {
+        consumer: facts.consumer.clone(),
+        at,
+        others: false,
+        upstream: false,
+        lent: None,
+        producer: Some(Alive::legacy(HERE)),
+        changes: false,
+        moves: false,
+        in_call,
+        collected: !collected,
+    };
     let (streams, libraries) = (Some(facts.streams), facts.libraries);
-    let collected = facts.collected;
-    next(facts, &Answers { streams, libraries, collected, ..Answers::default() })
+    next(&known, &Answers { streams, libraries, collected, ..Answers::default() })
 }
 
 pub(crate) fn outcome(next: &Next<'_>) -> String {
@@ -211,7 +237,6 @@ fn the_plan_of_an_end_is_the_table() {
                 _ => Consumer::Unnamed(vec![]),
             },
             at: Place::gpu(row.get("at").map_or(0, |at| at.as_integer().unwrap() as i32)),
-            home: Place::gpu(0),
             streams: &known,
             libraries: libraries.as_deref(),
             in_call: row.contains_key("in_call"),
@@ -225,14 +250,13 @@ fn the_plan_of_an_end_is_the_table() {
 
 /// What a stream may be found as: of two GPUs, kept, stood in for, lost.
 pub(crate) fn findings() -> Vec<Found<'static>> {
-    let (here, there) = (Place::gpu(0), Place::gpu(1));
     vec![
-        Found::Alive(Alive::legacy(here)),
-        Found::Alive(Alive::standing_in(here)),
-        Found::Alive(Alive::standing_in(there)),
-        Found::Alive(at(here, Stream::Handle(7))),
-        Found::Alive(at(here, Stream::Handle(8))),
-        Found::Met(at(here, Stream::Handle(8))),
+        Found::Alive(Alive::legacy(HERE)),
+        Found::Alive(Alive::standing_in(HERE)),
+        Found::Alive(Alive::standing_in(THERE)),
+        Found::Alive(at(HERE, Stream::Handle(7))),
+        Found::Alive(at(HERE, Stream::Handle(8))),
+        Found::Met(at(HERE, Stream::Handle(8))),
         Found::Lost(7),
         Found::Lost(9),
     ]
@@ -290,17 +314,9 @@ fn check(streams: &[(Role, Found<'static>)], libraries: Option<&[Alive<'static>]
     let consumers =
         [Consumer::Nobody, Consumer::Declined, Consumer::On(KEPT), Consumer::Unnamed(vec![])];
     for consumer in &consumers {
-        for (at, home) in [(0, 0), (1, 0)] {
+        for at in [HERE, THERE] {
             for (in_call, collected) in [(false, false), (true, false), (false, true)] {
-                let facts = Facts {
-                    consumer,
-                    at: Place::gpu(at),
-                    home: Place::gpu(home),
-                    streams,
-                    libraries,
-                    in_call,
-                    collected,
-                };
+                let facts = Facts { consumer, at, streams, libraries, in_call, collected };
                 let plan = decide(&facts);
                 checked.plans += 1;
                 let all = Captures::all_for(streams).into_iter();
@@ -320,13 +336,12 @@ fn check(streams: &[(Role, Found<'static>)], libraries: Option<&[Alive<'static>]
 
 #[test]
 fn no_combination_of_three_streams_breaks_the_model() {
-    let here = Place::gpu(0);
     let libraries = [
         None,
         Some(vec![]),
-        Some(vec![Alive::legacy(here)]),
-        Some(vec![at(here, Stream::Handle(9))]),
-        Some(vec![at(here, Stream::Handle(7)), Alive::legacy(here)]),
+        Some(vec![Alive::legacy(HERE)]),
+        Some(vec![at(HERE, Stream::Handle(9))]),
+        Some(vec![at(HERE, Stream::Handle(7)), Alive::legacy(HERE)]),
     ];
     let lists = lists();
     let checked = std::thread::scope(|scope| {
@@ -357,17 +372,15 @@ fn no_combination_of_three_streams_breaks_the_model() {
 
 #[test]
 fn of_hundreds_of_streams_upstream_each_waits_once() {
-    let here = Place::gpu(0);
-    let handle = |number| at(here, Stream::Handle(number));
+    let handle = |number| at(HERE, Stream::Handle(number));
     let upstream = (0..600).map(|number| handle(1000 + number % 300));
-    let others = [Alive::legacy(here), Alive::standing_in(here), handle(1), handle(1007)];
+    let others = [Alive::legacy(HERE), Alive::standing_in(HERE), handle(1), handle(1007)];
     let mut known =
         vec![(Role::User, Found::Alive(handle(1))), (Role::Producer, Found::Alive(handle(2)))];
     known.extend(upstream.chain(others).map(|alive| (Role::Upstream, Found::Alive(alive))));
     let facts = Facts {
         consumer: &Consumer::On(KEPT),
-        at: here,
-        home: here,
+        at: HERE,
         streams: &known,
         libraries: None,
         in_call: false,
@@ -380,6 +393,6 @@ fn of_hundreds_of_streams_upstream_each_waits_once() {
     assert_eq!(told(&users), ["1"]);
     let expected = std::iter::once(handle(2))
         .chain((0..300).map(|number| handle(1000 + number)))
-        .chain([Alive::standing_in(here), handle(1)]);
+        .chain([Alive::standing_in(HERE), handle(1)]);
     assert_eq!(told(&producers), told(&expected.collect::<Vec<_>>()));
 }

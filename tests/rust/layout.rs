@@ -98,20 +98,14 @@ fn no_layout_panics_on_extreme_values() {
 }
 
 #[test]
-fn dims_keep_their_values_in_line_and_on_the_heap() {
+fn dims_keep_their_values_in_line_and_on_the_heap_and_are_equal_where_all_of_them_are() {
+    let dims = |values: &[i64]| values.iter().copied().collect::<Dims>();
     for len in 0..20_i64 {
         let values: Vec<i64> = (0..len).collect();
         let mut pushed = Dims::new();
         values.iter().for_each(|&value| pushed.push(value));
-        assert_eq!(pushed.as_slice(), values);
-        assert_eq!(values.iter().copied().collect::<Dims>(), pushed);
+        assert_eq!((pushed.as_slice(), dims(&values)), (&values[..], pushed.clone()));
     }
-}
-
-#[test]
-fn dimensions_are_equal_where_all_of_them_are() {
-    let dims = |values: &[i64]| values.iter().copied().collect::<Dims>();
-    assert_eq!(dims(&[2, 3]), dims(&[2, 3]));
     for other in [&[2][..], &[3, 2], &[2, 3, 1], &[]] {
         assert_ne!(dims(&[2, 3]), dims(other));
     }

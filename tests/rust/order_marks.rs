@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cai_bridge::capture::Direction;
 use cai_bridge::device::MemoryKind;
-use cai_bridge::driver::simulated::{Call, CaptureMode, ReportKind, Simulated, codes};
+use cai_bridge::driver::simulated::{Call, CaptureMode, ReportKind, Simulated, Span, codes};
 use cai_bridge::driver::{Driver, Handle};
 use cai_bridge::error::Kind;
 use cai_bridge::order::{Need, forget, is_reached, mark, order, wait_for, wait_on_host};
@@ -142,15 +142,14 @@ fn no_event_of_an_earlier_life_is_used_again() {
     let driver = Handle::Simulated(Arc::clone(&cuda));
     let kept = mark(&*cuda, from).unwrap();
     for reset in 0..3 {
-        let spared = mark(&*cuda, Alive::legacy(HERE)).unwrap();
-        forget(&driver, vec![spared]);
+        forget(&driver, vec![mark(&*cuda, Alive::legacy(HERE)).unwrap()]);
         cuda.reset_device(0).unwrap();
         if reset == 1 {
             forget(&driver, vec![mark(&*cuda, Alive::legacy(HERE)).unwrap()]);
         }
         let [from, to] = [(); 2].map(|()| alive(new(&cuda, false)));
         let block = cuda.alloc(0, 8, MemoryKind::Device, "x").unwrap();
-        let span = [cai_bridge::driver::simulated::Span { ptr: block, len: 8 }];
+        let span = [Span { ptr: block, len: 8 }];
         cuda.launch(from.stream(), "write", &[], &span, |_| ()).unwrap();
         ordered(&cuda, Direction::HandOver, from, to);
         let point = mark(&*cuda, to).unwrap();
@@ -206,22 +205,6 @@ fn a_wait_that_fails_says_so_and_the_event_of_the_other_is_used_again_as_well() 
     }
     wait_for(&*cuda, &[first, second]).unwrap();
     assert_eq!(calls(&cuda, Call::EventCreate), 2);
-}
-
-#[test]
-fn a_wait_of_the_host_for_all_is_made_beside_any_capture_and_ends_none() {
-    let (cuda, [known, foreign, _]) = machine();
-    let own = alive(Stream::PerThread(Thread::current()));
-    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
-        for captured in [known, own, alive(new(&cuda, true))] {
-            work(&cuda, foreign);
-            cuda.begin_capture(captured.stream(), mode).unwrap();
-            work(&cuda, captured);
-            wait_on_host(&*cuda, HERE).unwrap();
-            assert_eq!(cuda.pending(), 0);
-            cuda.end_capture(captured.stream()).unwrap();
-        }
-    }
 }
 
 #[test]

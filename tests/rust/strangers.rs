@@ -4,10 +4,8 @@ use cai_bridge::cai::{Decoded, Dialect, Fields, decode, encode};
 use cai_bridge::descriptor::Descriptor;
 use cai_bridge::device::Device;
 use cai_bridge::dtype::{Dtype, Typestr};
-use cai_bridge::error::Kind;
 use cai_bridge::layout::Layout;
 use cai_bridge::stream::{Ready, Thread};
-use toml::Value;
 
 use crate::tables::{int, ints, rows, table, text};
 
@@ -41,19 +39,6 @@ fn each_row_says_what_a_stranger_does_and_what_must_come_out() {
 }
 
 #[test]
-fn what_is_refused_is_a_kind_of_error() {
-    let all = table("strangers.toml");
-    for section in ["memory", "changed", "dlpacks_alone", "cais_alone"] {
-        for row in rows(&all, section) {
-            if row.contains_key("refused") {
-                let name = text(&row, "refused");
-                assert!(Kind::ALL.iter().any(|kind| kind.name() == name), "{row:?}");
-            }
-        }
-    }
-}
-
-#[test]
 fn what_is_written_otherwise_means_what_the_array_interface_writes() {
     for row in rows(&table("strangers.toml"), "written") {
         let (written, means) = (text(&row, "typestr"), text(&row, "means"));
@@ -73,22 +58,6 @@ fn what_is_compact_is_so_in_some_order_of_its_axes() {
         let (shape, strides) = (ints(&row["shape"]), ints(&row["strides"]));
         let (layout, _) = Layout::from_elements(&shape, Some(&strides), 4).unwrap();
         assert_eq!(layout.is_compact(), row["taken"].as_bool().unwrap(), "{row:?}");
-    }
-}
-
-#[test]
-fn who_waits_for_a_stranger_is_as_the_plan_has_it() {
-    use cai_bridge::stream::{Ready, Request, Stream, plan};
-    for row in rows(&table("strangers.toml"), "pending") {
-        let trusted = text(&row, "kind") == "dict of a trusted type";
-        let ready = if trusted { Ready::Nothing } else { Ready::Unsaid };
-        let request = match text(&row, "asked") {
-            "none" => Request::Unspecified,
-            "-1" => Request::NoOrder,
-            _ => Request::On(Stream::Handle(7)),
-        };
-        let waits = row["waits"] == Value::Integer(1);
-        assert_eq!(plan(ready, request).is_none(), waits, "{row:?}");
     }
 }
 

@@ -85,21 +85,16 @@ impl Drop for Counted {
 }
 
 fn arrays() -> Vec<Descriptor> {
+    let layouts: [(&[i64], &[i64]); 4] =
+        [(&[], &[]), (&[3], &[-2]), (&[2, 3], &[1, 2]), (&[2, 0], &[0, 1])];
     let mut all = Vec::new();
     for dtype in Dtype::all() {
-        for (shape, strides) in [
-            (vec![], vec![]),
-            (vec![3], vec![-2]),
-            (vec![2, 3], vec![1, 2]),
-            (vec![2, 0], vec![0, 1]),
-        ] {
-            let layout = Layout::from_elements(&shape, Some(&strides), dtype.element_size());
+        for (shape, strides) in layouts {
             for readonly in [false, true] {
+                let layout = Layout::from_elements(shape, Some(strides), dtype.element_size());
                 let device = Device::from_dlpack([2, 3, 13][all.len() % 3], 0).unwrap();
-                all.push(
-                    Descriptor::new(0x7000, dtype, layout.clone().unwrap(), device, readonly)
-                        .unwrap(),
-                );
+                let array = Descriptor::new(0x7000, dtype, layout.unwrap(), device, readonly);
+                all.push(array.unwrap());
             }
         }
     }
@@ -107,57 +102,41 @@ fn arrays() -> Vec<Descriptor> {
 }
 
 #[test]
-fn a_versioned_tensor_says_again_what_the_descriptor_said_and_drops_its_owner_once() {
+fn a_tensor_says_again_what_the_descriptor_said_and_drops_its_owner_once() {
     for array in arrays() {
         let drops = Arc::new(AtomicUsize::new(0));
         let managed = encode::versioned(&array, Box::new(Counted(Arc::clone(&drops)))).unwrap();
-        let header = decode::Header { version: Some(managed.version()), flags: managed.flags() };
+        assert_eq!(decode::managed(&managed).as_ref(), Ok(&array));
         // SAFETY: made just above.
         let tensor = unsafe { managed.tensor() };
         assert_eq!(tensor.byte_offset, 0);
         assert!(tensor.ndim == 0 || !tensor.strides.is_null(), "strides are explicit");
-        // SAFETY: made just above, with `ndim` extents and strides.
-        assert_eq!(unsafe { decode::descriptor(tensor, header) }.unwrap(), array);
-        let borrowed = encode::borrowed(&array);
+        let header = decode::Header { version: Some(managed.version()), flags: managed.flags() };
         // SAFETY: it borrows the descriptor's own lists.
-        assert_eq!(unsafe { decode::descriptor(&borrowed, header) }.unwrap(), array);
+        let borrowed = unsafe { decode::descriptor(&encode::borrowed(&array), header) };
+        assert_eq!(borrowed.as_ref(), Ok(&array));
         drop(managed);
         assert_eq!(drops.load(Ordering::SeqCst), 1);
-    }
-}
 
-#[test]
-fn a_legacy_tensor_cannot_be_read_only_and_a_refused_one_drops_its_owner_too() {
-    for array in arrays() {
-        let drops = Arc::new(AtomicUsize::new(0));
-        let managed = encode::legacy(&array, Box::new(Counted(Arc::clone(&drops))));
-        match managed {
+        // A legacy one cannot be read-only, and drops its owner where it is refused, too.
+        match encode::legacy(&array, Box::new(Counted(Arc::clone(&drops)))) {
             Ok(managed) => {
                 assert!(!array.readonly());
-                // SAFETY: made just above, with `ndim` extents and strides.
-                let read = unsafe { decode::descriptor(managed.tensor(), decode::Header::LEGACY) };
-                assert_eq!(read.unwrap(), array);
+                assert_eq!(decode::managed_legacy(&managed).as_ref(), Ok(&array));
             }
             Err(error) => assert!(array.readonly() && error.kind().name() == "ReadOnlyLegacy"),
         }
-        assert_eq!(drops.load(Ordering::SeqCst), 1);
-    }
-}
+        assert_eq!(drops.load(Ordering::SeqCst), 2);
 
-#[test]
-fn a_byte_offset_lies_between_the_data_pointer_and_the_first_element() {
-    for array in arrays() {
+        // A byte offset lies between the data pointer and the first element, where there is one.
         let managed =
             encode::with_byte_offset::<DLManagedTensorVersioned, _>(&array, 256, Box::new(()));
         let managed = managed.unwrap();
         // SAFETY: made just above.
         let tensor = unsafe { managed.tensor() };
-        // Where there are no elements there is no pointer to lie behind.
-        let (base, offset) = if array.ptr() == 0 { (0, 0) } else { (0x6F00, 256) };
-        assert_eq!((tensor.data as u64, tensor.byte_offset), (base, offset));
-        let header = decode::Header { version: Some(managed.version()), flags: managed.flags() };
-        // SAFETY: made just above, with `ndim` extents and strides.
-        assert_eq!(unsafe { decode::descriptor(tensor, header) }.unwrap(), array);
+        let wanted = if array.ptr() == 0 { (0, 0) } else { (0x6F00, 256) };
+        assert_eq!((tensor.data as u64, tensor.byte_offset), wanted);
+        assert_eq!(decode::managed(&managed), Ok(array));
     }
 }
 
@@ -173,37 +152,20 @@ fn null_strides_are_contiguous_in_legacy_and_in_versions_before_1_2() {
         strides: std::ptr::null_mut(),
         byte_offset: 256,
     };
-    for version in [
-        None,
-        Some(DLPackVersion { major: 1, minor: 0 }),
-        Some(DLPackVersion { major: 1, minor: 1 }),
-    ] {
+    let early = |minor| Some(DLPackVersion { major: 1, minor });
+    for version in [None, early(0), early(1)] {
         let header = decode::Header { version, flags: DlpackFlags::empty() };
         // SAFETY: two extents; strides are NULL.
         let array = unsafe { decode::descriptor(&tensor, header) }.unwrap();
+        assert_eq!((array.ptr(), array.device().id), (0x7100, 1), "byte_offset is added");
         assert_eq!(array.layout().strides(), [3, 1]);
-        assert_eq!(array.ptr(), 0x7100, "byte_offset is added");
-        assert_eq!(array.device().id, 1);
     }
-}
-
-#[test]
-fn lanes_are_a_trailing_dimension_in_cai_and_go_back_as_lanes() {
-    let dtype = Dtype::from_dlpack(2, 32, 4).unwrap();
-    let layout = Layout::from_elements(&[5, 6], None, dtype.element_size()).unwrap();
-    let array = Descriptor::new(0x7000, dtype, layout, Device::cuda(0), false).unwrap();
-    assert_eq!(array.cai_shape().as_slice(), [5, 6, 4]);
-    assert_eq!(array.cai_strides().as_slice(), [96, 16, 4]);
-    assert_eq!(array.cai_size(), 120);
-    let tensor = encode::borrowed(&array);
-    assert_eq!((tensor.ndim, tensor.dtype.lanes), (2, 4));
 }
 
 #[test]
 fn a_copy_is_not_taken_for_the_objects_own_memory() {
     let refused = decode::check_own(DlpackFlags::IS_COPIED).unwrap_err();
     assert_eq!((refused.kind().name(), refused.got()), ("Copied", "IS_COPIED"));
-    assert!(decode::check_own(DlpackFlags::IS_COPIED | DlpackFlags::READ_ONLY).is_err());
     decode::check_own(DlpackFlags::READ_ONLY).unwrap();
     decode::check_own(DlpackFlags::empty()).unwrap();
 }

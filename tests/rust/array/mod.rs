@@ -51,14 +51,12 @@ pub(crate) fn add_in(s: &Scope<'_, DeviceStream>, x: &mut ArrayMut) -> Result<()
 }
 
 pub(crate) fn copied(stream: &DeviceStream, x: &Array) -> Result<Array> {
-    scope(stream, |s| copied_in(s, x))
-}
-
-pub(crate) fn copied_in(s: &Scope<'_, DeviceStream>, x: &Array) -> Result<Array> {
-    let mut out = Array::empty::<f32>(s.stream(), x.shape())?;
-    let x = x.on(s)?.strided::<f32>()?;
-    let to = out.on_mut(s)?.view_mut::<f32>();
-    // SAFETY: as above.
-    unsafe { s.launch(&COPY, Grid::cover(1, 1), (&x, &mut to?)) }?;
+    let mut out = Array::empty::<f32>(stream, x.shape())?;
+    scope(stream, |s| {
+        let x = x.on(s)?.strided::<f32>()?;
+        let to = out.on_mut(s)?.view_mut::<f32>();
+        // SAFETY: as above.
+        unsafe { s.launch(&COPY, Grid::cover(1, 1), (&x, &mut to?)) }
+    })?;
     Ok(out.into())
 }

@@ -1,7 +1,9 @@
+use cai_bridge::driver::simulated::Call;
 use cai_bridge::testing::SimulatedCuda;
 use cai_bridge::{Array, Error, ErrorKind, scope};
 
-use super::{add, add_in, assert_over, copied, copied_in, two_streams};
+use super::{add, add_in, assert_over, copied, two_streams};
+use crate::alive::calls;
 
 #[test]
 fn work_in_a_scope_runs_after_the_producers_and_before_what_it_does_next() {
@@ -41,7 +43,7 @@ fn captured_work_runs_when_its_graph_does_and_a_capture_that_fails_or_panics_is_
 #[test]
 fn memory_that_is_dropped_while_a_scope_of_another_stream_reads_it_is_freed_in_order_and_once() {
     let (cuda, home, mine) = two_streams();
-    for round in 0..1000_u16 {
+    for round in 0..100_u16 {
         let x = Array::from_host(&home, &[f32::from(round); 4], &[4]).unwrap();
         let y = copied(&mine, &x).unwrap();
         drop(x); // the pool hands the block to the next round
@@ -71,20 +73,6 @@ fn a_scope_that_fails_or_panics_gives_the_memory_back_in_order_all_the_same() {
         }
         drop(x);
     }
-    assert_over(&cuda);
-}
-
-#[test]
-fn memory_outlives_its_array_while_a_scope_uses_it() {
-    let (cuda, home, mine) = two_streams();
-    let x: Array = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap().into();
-    scope(&mine, |s| {
-        x.clone().on(s)?;
-        assert_eq!(cuda.bytes_in_use(), 16);
-        Ok::<_, Error>(())
-    })
-    .unwrap();
-    drop(x);
     assert_over(&cuda);
 }
 
@@ -141,22 +129,6 @@ fn a_wait_that_fails_once_at_the_end_is_made_at_once_and_is_no_error() {
 }
 
 #[test]
-fn arrays_go_between_threads() {
-    let cuda = SimulatedCuda::new(1);
-    let home = cuda.stream(0).unwrap();
-    let x: Array = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap().into();
-    std::thread::scope(|threads| {
-        for _ in 0..4 {
-            threads.spawn(|| {
-                let mine = cuda.stream(0).unwrap();
-                assert_eq!(x.to_vec::<f32>(&mine).unwrap(), [1.0; 4]);
-            });
-        }
-    });
-    cuda.check().unwrap();
-}
-
-#[test]
 fn an_array_without_elements_needs_neither_memory_nor_waits() {
     let cuda = SimulatedCuda::new(1);
     let stream = cuda.stream(0).unwrap();
@@ -181,23 +153,6 @@ fn scopes_inside_scopes_are_in_order_with_each_other() {
     })
     .unwrap();
     assert_eq!(x.to_vec::<f32>(&home).unwrap(), [6.0, 7.0]);
-    cuda.check().unwrap();
-}
-
-#[test]
-fn a_scope_that_reads_and_one_inside_it_that_writes_are_in_order() {
-    let (cuda, home, a) = two_streams();
-    let b = cuda.stream(0).unwrap();
-    let mut x = Array::from_host(&home, &[1.0_f32, 2.0], &[2]).unwrap();
-    let same: Array = (*x).clone();
-    let [before, after] = scope(&a, |s| {
-        let before = copied_in(s, &same)?;
-        add(&b, &mut x)?;
-        Ok::<_, Error>([before, copied_in(s, &same)?])
-    })
-    .unwrap();
-    assert_eq!(before.to_vec::<f32>(&home).unwrap(), [1.0, 2.0]);
-    assert_eq!(after.to_vec::<f32>(&home).unwrap(), [2.0, 3.0]);
     cuda.check().unwrap();
 }
 
@@ -263,7 +218,6 @@ fn scopes_that_only_read_do_not_wait_for_each_other() {
         scope(&b, |s| x.on(s).map(drop))
     })
     .unwrap();
-    let calls = cuda.machine().calls();
-    let waits = calls.iter().filter(|made| made.call.name() == "cuStreamWaitEvent").count();
+    let waits = calls(cuda.machine(), Call::StreamWaitEvent);
     assert_eq!(waits, 3, "the inner one's beginning, its end, and the outer one's end");
 }

@@ -8,7 +8,7 @@ use super::{add, assert_over, copied, two_streams};
 #[test]
 fn a_tensor_is_ready_on_its_consumers_stream_and_goes_back_in_its_order() {
     let (cuda, home, theirs) = two_streams();
-    for round in 0..100_u8 {
+    for round in 0..10_u8 {
         let x = Array::from_host(&home, &[f32::from(round); 4], &[4]).unwrap();
         let tensor: Tensor = x.to_dlpack(&theirs).unwrap();
         drop(x);
@@ -63,7 +63,7 @@ fn a_tensor_is_deleted_from_any_thread() {
 #[test]
 fn a_legacy_tensor_is_ordered_freed_and_refused_as_its_structure_says() {
     let (cuda, home, theirs) = two_streams();
-    for round in 0..100_u8 {
+    for round in 0..10_u8 {
         let x: Array = Array::from_host(&home, &[f32::from(round); 4], &[2, 2]).unwrap().into();
         let columns = x.strided(0, &[2, 2], &[1, 2]).unwrap();
         let raw = columns.to_dlpack_legacy(&theirs).unwrap().into_raw();

@@ -6,6 +6,7 @@ use cai_bridge::lease::end_rules::{Found, Lost, Next, Plan, Role};
 use cai_bridge::stream::{Alive, Stream, between};
 
 use super::Facts;
+use crate::alive::HERE;
 
 /// A stream of the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,12 +31,7 @@ impl Captures {
 
     /// Those that make a difference to some streams.
     pub fn all_for(streams: &[(Role, Found<'_>)]) -> Vec<Self> {
-        let has = |handle| {
-            let is = |alive: &Alive<'_>| alive.stream() == Stream::Handle(handle);
-            streams.iter().any(
-                |(_, found)| matches!(found, Found::Alive(alive) | Found::Met(alive) if is(alive)),
-            )
-        };
+        let has = |handle| streams.iter().any(|(_, found)| names(found, Stream::Handle(handle)));
         let mut all = vec![Self { beside: true, ..Self::NONE }];
         for (seven, eight) in [(0, 0), (1, 0), (0, 1), (1, 1), (1, 2)] {
             if (seven != 0 && !has(7)) || (eight != 0 && !has(8)) {
@@ -170,6 +166,18 @@ impl World {
     }
 }
 
+/// The stream that was found, if nothing lost it.
+fn alive<'a>(found: &Found<'a>) -> Option<Alive<'a>> {
+    match found {
+        Found::Alive(alive) | Found::Met(alive) => Some(*alive),
+        Found::Lost(_) => None,
+    }
+}
+
+fn names(found: &Found<'_>, stream: Stream) -> bool {
+    alive(found).is_some_and(|alive| alive.stream() == stream)
+}
+
 /// What comes of the edges: the world, or `None` where one was refused, and the end is put off.
 fn carried_out(
     users: &[Alive<'_>],
@@ -248,7 +256,7 @@ fn next_users(facts: &Facts<'_, '_>) -> [Nodes; 2] {
         }
     }
     if !is_known(facts) {
-        let home = facts.home.ordinal;
+        let home = HERE.ordinal;
         named = named.and(Nodes::of([Node::Legacy(home), Node::Blocking(home, true)]));
     }
     [named, passed_on]
@@ -292,13 +300,10 @@ fn is_left(facts: &Facts<'_, '_>, user: Node, (next, passed_on): (Node, bool)) -
 /// Whether nothing can touch a stream, so that no edge of a graph leads there. A user's is known by its number, what comes
 /// next by its handle.
 fn is_lost(facts: &Facts<'_, '_>, node: Node, is_user: bool) -> bool {
-    let is = |alive: &Alive<'_>| nodes(*alive, false).1 == node;
-    let libraries = facts.libraries.unwrap_or_default();
-    let alive = |(role, found): &(Role, Found<'_>)| {
-        (!is_user || *role == Role::User)
-            && matches!(found, Found::Alive(alive) | Found::Met(alive) if is(alive))
-    };
-    !facts.streams.iter().any(alive) && !libraries.iter().any(is)
+    let is = |alive: Alive<'_>| nodes(alive, false).1 == node;
+    let found = facts.streams.iter().filter(|(role, _)| !is_user || *role == Role::User);
+    let libraries = facts.libraries.unwrap_or_default().iter().copied();
+    !found.filter_map(|(_, found)| alive(found)).chain(libraries).any(is)
 }
 
 /// Whose work is not before whose, though it has to be.
@@ -343,9 +348,8 @@ pub fn breaks(facts: &Facts<'_, '_>, next: &Next<'_>, captures: Captures) -> Opt
         Next::Ask(_) if facts.libraries.is_some() => return Some("asks again".into()),
         Next::Ask(_) => {
             // Not for nothing: somebody is not known, or a stream is lost.
-            let lost = facts.streams.iter().any(|(_, found)| matches!(found, Found::Lost(_)));
-            let met = |(_, found): &(Role, Found<'_>)| matches!(found, Found::Met(_));
-            let lost = lost || facts.streams.iter().any(met);
+            let mut found = facts.streams.iter().map(|(_, found)| found);
+            let lost = found.any(|found| matches!(found, Found::Lost(_) | Found::Met(_)));
             let asks = any_user && (facts.is_unnamed() || lost);
             return (!asks).then(|| "asks for nothing".into());
         }
@@ -400,10 +404,9 @@ pub fn breaks(facts: &Facts<'_, '_>, next: &Next<'_>, captures: Captures) -> Opt
 fn needless_wait(facts: &Facts<'_, '_>, known: bool) -> bool {
     let libraries = facts.libraries.unwrap_or_default();
     let proven = |handle: u64| {
-        let is = |alive: &Alive<'_>| alive.stream() == Stream::Handle(handle);
-        let streams = facts.streams.iter();
-        let alive = |found: &Found<'_>| matches!(found, Found::Alive(alive) | Found::Met(alive) if is(alive));
-        libraries.iter().any(is) || streams.into_iter().any(|(_, found)| alive(found))
+        let stream = Stream::Handle(handle);
+        libraries.iter().any(|alive| alive.stream() == stream)
+            || facts.streams.iter().any(|(_, found)| names(found, stream))
     };
     let is_lost = |(role, found): &(Role, Found<'_>)| match (role, found) {
         (Role::User, Found::Lost(_)) => true,

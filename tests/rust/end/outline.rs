@@ -2,87 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use cai_bridge::device::Place;
-use cai_bridge::lease::end_rules::{
-    Answers, Consumer, Found, Next, Outline, Plan, Question, Role, next,
-};
+use cai_bridge::lease::end_rules::{Answers, Consumer, Found, Next, Plan, Question, Role, next};
 use cai_bridge::stream::{Alive, Stream};
 
-use super::{Facts, KEPT, Named, UNKEPT, decide, findings, outcome};
-use crate::alive::at;
+use super::{End, Facts, KEPT, UNKEPT, decide, findings, outcome};
+use crate::alive::{HERE, THERE, at};
 
-const HERE: Place = Place::gpu(0);
-const THERE: Place = Place::gpu(1);
-
-/// An end, with the producer's stream at GPU 0.
-#[derive(Debug, Clone)]
-struct Known {
-    consumer: Consumer<Named>,
-    at: Place,
-    others: bool,
-    upstream: bool,
-    lent: Option<Place>,
-    producer: Option<Alive<'static>>,
-    changes: bool,
-    moves: bool,
-    in_call: bool,
-    collected: bool,
-}
-
-impl Outline for Known {
-    type Stream = Named;
-
-    fn consumer(&self) -> &Consumer<Named> {
-        &self.consumer
-    }
-
-    fn at(&self) -> Place {
-        self.at
-    }
-
-    fn has_further_users(&self) -> bool {
-        self.others
-    }
-
-    fn has_upstream(&self) -> bool {
-        self.upstream
-    }
-
-    fn lent(&self) -> Option<Place> {
-        self.lent
-    }
-
-    fn has_producer(&self) -> bool {
-        self.producer.is_some()
-    }
-
-    fn is_producer(&self, stream: Alive<'_>) -> bool {
-        // Two that something stands in for need not be one.
-        self.producer.is_some_and(|own| own.is(stream) && !(own.stands_in() && stream.stands_in()))
-    }
-
-    fn may_change(&self) -> bool {
-        self.changes || self.moves
-    }
-
-    fn may_move(&self) -> bool {
-        self.moves
-    }
-
-    fn in_call(&self) -> bool {
-        self.in_call
-    }
-
-    fn producer_place(&self) -> Place {
-        HERE
-    }
-
-    fn is_collected(&self) -> bool {
-        self.collected
-    }
-}
-
-fn all() -> Vec<Known> {
+fn all() -> Vec<End> {
     let (legacy, stood_in) = (Alive::legacy(HERE), Alive::standing_in(HERE));
     let consumers = [
         Consumer::Nobody,
@@ -105,7 +31,7 @@ fn all() -> Vec<Known> {
                     let has = |bit: u32| bits >> bit & 1 == 1;
                     // What is not known neither changes nor moves.
                     let changes = producer.is_some() && has(2);
-                    all.push(Known {
+                    all.push(End {
                         consumer: consumer.clone(),
                         at: place,
                         others: has(0),
@@ -125,7 +51,7 @@ fn all() -> Vec<Known> {
 }
 
 /// What may be found of the streams behind an outline, where the answer to its question is yes.
-fn behind(known: &Known, asks: Option<Question>) -> Vec<Vec<(Role, Found<'static>)>> {
+fn behind(known: &End, asks: Option<Question>) -> Vec<Vec<(Role, Found<'static>)>> {
     // One that may change may be closed by now, or another besides, unless that is what was asked.
     let closed = known.changes && asks.is_none();
     let moved = known.moves && asks != Some(Question::ProducerStays);
@@ -173,7 +99,7 @@ fn behind(known: &Known, asks: Option<Question>) -> Vec<Vec<(Role, Found<'static
 
 /// What is done where the answer to the question is yes, and the streams that were found.
 fn quickly(
-    known: &Known,
+    known: &End,
     asks: Question,
     streams: &[(Role, Found<'static>)],
 ) -> Option<Next<'static>> {
@@ -195,7 +121,7 @@ fn quickly(
 }
 
 /// What is asked where the answer to a question is no.
-fn after_no(known: &Known) -> Next<'static> {
+fn after_no(known: &End) -> Next<'static> {
     let no = Answers {
         producer_stays: Some(false),
         all_on_legacy: Some(false),
@@ -248,7 +174,6 @@ fn what_the_outline_of_an_end_tells_is_what_is_decided() {
                     let facts = Facts {
                         consumer: &known.consumer,
                         at: known.at,
-                        home: HERE,
                         streams: &streams,
                         libraries,
                         in_call: known.in_call,

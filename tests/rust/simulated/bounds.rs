@@ -3,7 +3,7 @@
 use cai_bridge::driver::simulated::REPORTED;
 use cai_bridge::stream::Stream;
 
-use super::{Machine, races_unless};
+use super::Machine;
 
 const STREAMS: usize = 1000;
 
@@ -46,26 +46,6 @@ fn the_clocks_of_destroyed_streams_take_no_room_once_the_host_has_waited() {
     }
     m.assert_clean();
     assert!(before > STREAMS && m.cuda.clock_entries() == 0, "{before}");
-}
-
-#[test]
-fn what_the_host_has_waited_for_is_before_all_that_comes() {
-    races_unless(|m, waited| {
-        let (p, c) = (m.stream(false), m.stream(false));
-        m.fill(p, m.x, 1);
-        let event = m.cuda.create_event().unwrap();
-        m.cuda.record_on(event, p).unwrap();
-        if waited {
-            m.cuda.synchronize_event(event).unwrap();
-        }
-        m.fill(c, m.x, 2);
-        // The event stands for work that the clocks have forgotten.
-        m.cuda.synchronize_event(event).unwrap();
-        m.order(p, c);
-        m.fill(c, m.x, 3);
-        m.cuda.run_all().unwrap();
-        assert_eq!(m.value(m.x), 3);
-    });
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use cai_bridge::device::MemoryKind;
-use cai_bridge::driver::Driver;
 use cai_bridge::driver::simulated::{Simulated, Span};
 use cai_bridge::stream::Stream;
 
@@ -48,33 +47,6 @@ fn the_same_program_gives_the_same_reports_and_the_same_order() {
         (program.cuda.reports(), ran)
     };
     assert_eq!(run(), run());
-}
-
-#[test]
-fn a_hundred_thousand_operations_stay_quick() {
-    let cuda = Simulated::new(1);
-    let mut random = Random(7);
-    let streams: Vec<Stream> =
-        (0..8).map(|at| Stream::Handle(cuda.create_stream(0, at % 2 == 0).unwrap())).collect();
-    let blocks: Vec<u64> =
-        (0..16).map(|_| cuda.alloc(0, 4096, MemoryKind::Device, "").unwrap()).collect();
-    let event = cuda.create_event().unwrap();
-    for step in 0..100_000_u64 {
-        let (from, to) = (streams[random.below(8)], streams[random.below(8)]);
-        cuda.record_on(event, from).unwrap();
-        cuda.wait_on(to, event).unwrap();
-        let start = random.below(64) * 64;
-        let len = (1 + random.below(64 - start / 64)) * 64;
-        let span = Span {
-            ptr: blocks[random.below(16)] + u64::try_from(start).unwrap(),
-            len: len.try_into().unwrap(),
-        };
-        let (reads, writes) =
-            if step % 3 == 0 { (vec![], vec![span]) } else { (vec![span], vec![]) };
-        cuda.launch(to, "op", &reads, &writes, |_| ()).unwrap();
-    }
-    cuda.synchronize_context().unwrap();
-    assert_eq!(cuda.pending(), 0);
 }
 
 /// An access as the plain form of the check keeps it: by whom, of which stream, what it declared, and what of it

@@ -35,20 +35,6 @@ fn nothing_runs_at_launch_and_a_sync_runs_only_what_it_depends_on() {
 }
 
 #[test]
-fn of_what_is_ready_the_work_that_was_launched_last_runs_first() {
-    let (m, log) = (Machine::new(), Log::default());
-    let (a, b, c) = (m.stream(false), m.stream(false), m.stream(false));
-    note(&m, &log, a, "a1");
-    note(&m, &log, b, "b1");
-    note(&m, &log, a, "a2");
-    m.order(b, c);
-    note(&m, &log, c, "c1");
-    note(&m, &log, b, "b2");
-    m.cuda.run_all().unwrap();
-    assert_eq!(taken(&log), ["b1", "b2", "c1", "a1", "a2"]);
-}
-
-#[test]
 fn the_legacy_stream_follows_what_was_pending_on_a_blocking_stream_that_was_destroyed() {
     type Follow = fn(&Machine) -> Stream;
     let follows: [Follow; 3] = [
