@@ -12,15 +12,12 @@ import pytest
 
 from cai_bridge import _core, _libraries, convert, testing
 from cai_bridge._cli.libraries import INSTALLABLE
-from cai_bridge._cli.marks import OUTCOMES
-from cai_bridge._cli.table import Table
 from cai_bridge.conformance import named
-from cai_bridge.conformance.matrix import Aspect, Cell, Matrix
+from cai_bridge.conformance.matrix import Matrix
 from generate import NAMES, files
 from generating import explanations, scenes
 from generating import matrix as of_matrix
 from generating import modules as of_modules
-from generating import speed as of_speed
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")])
@@ -33,24 +30,6 @@ def test_what_is_generated_is_of_the_sources_that_are_there(name):
         assert path.read_text("utf-8") == text, path
         if path.suffix == ".svg":
             ElementTree.fromstring(text)
-
-
-def test_the_readme_the_page_and_the_picture_are_of_one_run(tmp_path, monkeypatch):
-    run = json.loads(of_speed.TIMES.read_text("utf-8"))
-    run["environment"] |= {"date": "2031-02-03", "gpu": "1 x NVIDIA Q700 8GB, driver 1.2, 4 cores"}
-    (row,) = [one for one in run["rows"] if one["name"] == "convert(cupy, jax)"]
-    row["value"] = 65432.1
-    written = tmp_path / "bench.json"
-    written.write_text(json.dumps(run))
-    monkeypatch.setattr(of_speed, "TIMES", tmp_path / "speed.json")
-    of_speed.update(str(written))
-    made = {path.name: text for path, text in of_speed.files().items()}
-    assert "(Q700, 2031-02-03)" in made["README.md"]
-    assert "to 65.4, the libraries" in made["README.md"]
-    assert "| `convert(cupy, jax)` | 65,432 |" in made["speed.md"]
-    assert ">65.4  convert(cupy, jax)<" in made["speed.svg"]
-    for name in ("speed.md", "speed.svg"):
-        assert "2031-02-03" in made[name], name
 
 
 def test_each_public_name_for_tests_is_on_its_page():
@@ -122,31 +101,6 @@ def test_what_a_run_shows_is_explained_and_nothing_else():
     assert explained([odd, lazy]) == [line, told]
     assert explained([]) == []
     assert "not explained yet" not in of_matrix.tables()
-
-
-def test_a_later_run_takes_the_place_of_what_it_judged_again():
-    def run(date, producers, **outcomes):
-        cells = [
-            Cell(one, "b", route, "convert", True, {"values": Aspect(outcome)})
-            for one in producers
-            for route, outcome in outcomes.items()
-        ]
-        versions = {date: "1"}
-        return Matrix("here", date, "0", versions, 1, tuple(producers), ("b",), tuple(cells))
-
-    first, second = run("1", "ac", p="wrong", q="right"), run("2", "a", p="right", r="right")
-    both = of_matrix.joined(first, second)
-    assert [(one.producer, one.route, one["values"].outcome) for one in both.cells] == [
-        *(("a", "p", "right"), ("a", "q", "right"), ("a", "r", "right")),
-        *(("c", "p", "wrong"), ("c", "q", "right")),
-    ]
-    assert (both.date, both.producers, both.versions) == ("2", ("a", "c"), {"1": "1", "2": "1"})
-    none, space = OUTCOMES["none"].letter, "\N{NO-BREAK SPACE}"
-    before = f"{none}{space}{none}{space}→"
-    assert of_matrix.overview(Table(both))[2:] == [
-        f"| **a** | {before} **{none}{space}R** |",
-        f"| **c** | {before} **{none}{space}W** |",
-    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,10 +1,7 @@
 """What tests/gpu/race_tools.py reads of other tools, and the table that is made of its results."""
 
-import json
-
 import pytest
 
-from generating import races as of_races
 from gpu import perturb_judged, races_run
 from gpu.race_reports import (
     csan_reports,
@@ -173,60 +170,3 @@ def test_a_verdict_is_of_what_the_tool_found_and_of_how_the_program_ended(
     status, kind, count, named, program, verdict
 ):
     assert judged(status, kind, count, named, program)["verdict"] == verdict
-
-
-MACHINE = {
-    "part": "machine",
-    "date": "2031-02-03",
-    "gpus": ["NVIDIA Q700, 1.2"] * 2,
-    "cores": 4,
-    "python": "3.12.1",
-    "versions": {"torch": "9.8"},
-}
-
-
-def one(part, kind, verdict, seconds=4.0, program="a"):
-    said = {"part": part, "program": program, "kind": kind}
-    return {**said, "verdict": verdict, "seconds": seconds}
-
-
-def test_the_page_has_a_row_for_each_program_and_counts_what_was_judged(tmp_path, monkeypatch):
-    page, first, later = (tmp_path / name for name in ("races.md", "first", "later"))
-    page.write_text(f"before {of_races.BEGIN}old{of_races.END} after")
-    monkeypatch.setattr(of_races, "PAGE", page)
-    monkeypatch.setattr(of_races, "RUN", tmp_path / "races" / "tools.json")
-    assert of_races.files() == {}
-    runs = [
-        [
-            *(MACHINE, one("races", "racy", "named", [2.0, 3.0]), one("races", "right", "quiet")),
-            *(one("csan", "racy", "not applicable"), one("csan", "right", "not applicable")),
-            *(one("perturb", "racy", "found"), one("memcheck", "racy", "timed out")),
-            *(one("races", "ddp", "accused", 5.0, "training"), {"part": "pytest", "verdict": ""}),
-        ],
-        [one("perturb", "racy", "failed"), one("memcheck", "racy", "not found", 30.0)],
-    ]
-    for path, run in zip((first, later), runs, strict=True):
-        path.write_text("".join(f"{json.dumps(line)}\n" for line in run))
-    of_races.update(str(first), str(later))
-    noted = json.loads(of_races.RUN.read_text())
-    for said in noted["results"]:
-        if said["kind"] in {"right", "ddp"}:
-            said["note"] = "of the two"
-    of_races.RUN.write_text(json.dumps(noted))
-    of_races.update(str(first))
-    text = of_races.files()[page]
-    assert "(a)" not in text, "a new result has no note of the old one"
-    of_races.RUN.write_text(json.dumps(noted))
-    of_races.update(str(later))
-    text = of_races.files()[page]
-    assert text.startswith("before <!-- tools -->")
-    assert text.endswith("<!-- end of tools --> after")
-    assert "2 x NVIDIA Q700, driver 1.2, 4 cores, 2031-02-03; Python 3.12.1, torch 9.8." in text
-    rows = [line.split(" | ", 1) for line in text.splitlines() if line.startswith("| ")]
-    cells = {name.split("`")[1] if "`" in name else name.strip("| *"): rest for name, rest in rows}
-    assert cells["a"].startswith("**named** / quiet (a) | **found** / - | not applicable")
-    assert cells["training ddp"] == "**accused** (a) | - | - | - |"
-    assert text.count("(a) of the two") == 1
-    assert cells["racy programs found"] == "1 of 1 | 1 of 1 | - | 0 of 1 |"
-    assert cells["right programs accused"] == "1 of 2 | - | - | - |"
-    assert cells["median time of a program, beside others"] == "5 s | 4 s | - | 30 s |"
