@@ -24,15 +24,14 @@ WAITS = """
         to_cai(Array(MINE), stream=OTHER).release()
 
     def counted(what=wait):
-        names = (
-            "cuModuleLoadData", "cuModuleUnload", "cuMemAlloc_v2", "cuMemFree_v2",
-            "cuMemAllocHost_v2", "cuMemFreeHost", "cuLaunchHostFunc",
+        names = dict(
+            load="cuModuleLoadData", unload="cuModuleUnload", free="cuMemFree_v2",
+            free_host="cuMemFreeHost", asked="cuLaunchHostFunc",
         )
-        before = [calls(name) for name in names]
+        before = {short: calls(name) for short, name in names.items()}
         what()
-        made = [calls(name) - once for name, once in zip(names, before)]
         assert calls("cuCtxSynchronize") == 0
-        return dict(load=made[0], unload=made[1], free=made[3], free_host=made[5], asked=made[6])
+        return {short: calls(name) - before[short] for short, name in names.items()}
 
     def mode():
         one = ctypes.c_uint(0)
@@ -46,33 +45,25 @@ WAITS = """
 """
 
 
-def waiting(body: str, folder: Path | None = None) -> str:
+def waiting(body: str, **where: Path) -> None:
     """Run `body` beside what waits and counts."""
-    source = textwrap.dedent(WAITS) + textwrap.dedent(body)
-    return run(source) if folder is None else run(source, folder)
+    run(textwrap.dedent(WAITS) + textwrap.dedent(body), **where)
 
 
-def where_unloading_does_not_wait(body: str) -> None:
-    """Run `body` after the first wait has seen that unloading does not wait, in its three looks."""
-    seen = """
-        say("unload_waits", 0)
-        first = counted()
-        assert first["free"] == 1, "held up for as long as the work takes, three times"
-    """
-    waiting(textwrap.dedent(seen) + textwrap.dedent(body))
-
-
-def test_it_unloads_a_module_that_was_loaded_before_and_loads_the_next() -> None:
-    waiting("""
+# Unloading does not wait, which the first wait has seen in its three looks.
+NOT_BY_MODULE = """
+    say("unload_waits", 0)
+    first = counted()
+    assert first["free"] == 1, "held up for as long as the work takes, three times"
+"""
+STORIES = {
+    "it unloads a module that was loaded before, and loads the next": """
         assert counted() == {**BY_MODULE, "load": 4, "unload": 3, "asked": 3}, "seen to wait"
         for _ in range(3):
             assert counted() == BY_MODULE
-    """)
-
-
-def test_the_thread_is_in_its_own_mode_again_whatever_comes_of_it() -> None:
-    """The stubs refuse each of the calls in any other mode than the relaxed one."""
-    waiting("""
+    """,
+    # The stubs refuse each of the calls in any other mode than the relaxed one.
+    "the thread is in its own mode again, whatever comes of it": """
         for code in (0, 1):
             for name in ("cuModuleUnload", "cuModuleLoadData", "cuMemFree_v2", "cuLaunchHostFunc"):
                 fail(name, code)
@@ -85,55 +76,86 @@ def test_the_thread_is_in_its_own_mode_again_whatever_comes_of_it() -> None:
                 assert mode() == 0, name
                 fail(name, 0)
                 fail("cuModuleUnload", 0)
-    """)
-
-
-def test_each_life_of_a_context_has_a_module_of_its_own() -> None:
-    """The stubs abort where a module is unloaded in another life than it was loaded in."""
-    waiting("""
+    """,
+    # The stubs abort where a module is unloaded in another life than it was loaded in.
+    "each life of a context has a module of its own": """
         wait()
         for life in (8, 9):
             say("context_id", life)
             assert counted() == {**BY_MODULE, "load": 2}
             assert counted() == BY_MODULE
-    """)
-
-
-def test_each_context_has_a_module_of_its_own() -> None:
-    waiting("""
+    """,
+    "each context has a module of its own": """
         wait()
         say("ordinal", 1)
         far = lambda: to_cai(Array(0x2000_0000_0100), stream=0x2000_0000_0200).release()
         assert counted(far) == {**BY_MODULE, "load": 2}
         say("ordinal", 0)
         assert counted() == BY_MODULE
-    """)
+    """,
+    "where unloading does not wait, memory is freed from then on": NOT_BY_MODULE
+    + """
+    looks = first["asked"]
+    assert 1 <= looks <= 3
+    assert first == dict(load=looks, unload=looks, free=1, free_host=0, asked=looks)
+    for _ in range(3):
+        assert counted() == BY_MEMORY
+    """,
+    "where device memory is out, host memory is freed": NOT_BY_MODULE
+    + """
+    fail("cuMemAlloc_v2", 2)
+    assert counted() == {**BY_MEMORY, "free": 0, "free_host": 1}
+    fail("cuMemAllocHost_v2", 2)
+    assert "cuMemAllocHost: got CUDA_ERROR_OUT_OF_MEMORY" in refused(wait)
+    """,
+    "a broken context is told": """
+        for name in ("cuMemAlloc_v2", "cuMemFree_v2"):
+            fail("cuModuleUnload", 700)
+            fail("cuModuleLoadData", 700)
+            fail(name, 700)
+            told = refused(wait)
+            assert name.removesuffix("_v2") + ": got CUDA_ERROR_ILLEGAL_ADDRESS" in told, told
+            assert mode() == 0
+            fail(name, 0)
+    """,
+    "the interpreter goes on, and threads that wait load one module each": """
+        wait()
+        # What a stream of the program's runs on the host: until then, unloading waits.
+        gone_on, begun = threading.Event(), threading.Event()
+
+        @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        def until_told(_):
+            begun.set()
+            assert gone_on.wait(60), "nobody could run Python meanwhile"
+
+        driver.cuLaunchHostFunc(None, until_told, None)
+        begun.wait()
+
+        def all_at_once():
+            threads = [threading.Thread(target=wait) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.05)
+            assert all(thread.is_alive() for thread in threads)
+            gone_on.set()
+            for thread in threads:
+                thread.join()
+
+        assert counted(all_at_once) == {**BY_MODULE, "load": 4, "unload": 4}
+    """,
+}
 
 
-def test_where_unloading_does_not_wait_memory_is_freed_from_then_on() -> None:
-    where_unloading_does_not_wait("""
-        looks = first["asked"]
-        assert 1 <= looks <= 3
-        assert first == dict(load=looks, unload=looks, free=1, free_host=0, asked=looks)
-        for _ in range(3):
-            assert counted() == BY_MEMORY
-    """)
+@pytest.mark.parametrize("story", STORIES)
+def test_the_hosts_wait(story: str) -> None:
+    waiting(STORIES[story])
 
 
-@pytest.mark.parametrize("symbol", symbols("ModuleCalls"))
+@pytest.mark.parametrize("symbol", [*symbols("ModuleCalls"), "cuCtxGetId"])
 def test_where_an_entry_point_is_missing_memory_is_freed(symbol: str, tmp_path: Path) -> None:
-    waiting(
-        """
-        for _ in range(2):
-            made = counted()
-            assert (made["free"], made["asked"], made["free_host"]) == (1, 0, 0), made
-        """,
-        without(symbol, tmp_path),
-    )
-
-
-def test_where_contexts_have_no_numbers_memory_is_freed(tmp_path: Path) -> None:
-    waiting("assert counted() == BY_MEMORY", without("cuCtxGetId", tmp_path))
+    """Where contexts have no numbers, too."""
+    counts = "for _ in range(2): assert counted() == BY_MEMORY"
+    waiting(counts, folder=without(symbol, tmp_path))
 
 
 @pytest.mark.parametrize("code", [1, 2, 209, 221, 900, 4242])
@@ -153,56 +175,6 @@ def test_what_fails_is_made_good_by_freeing_memory(name: str, code: int) -> None
         assert counted()["free"] == 0
         fail("cuModuleLoadData", {code})
         assert counted()["free"] == 1, "without a module for the next"
-    """)
-
-
-def test_where_device_memory_is_out_host_memory_is_freed() -> None:
-    where_unloading_does_not_wait("""
-        fail("cuMemAlloc_v2", 2)
-        assert counted() == {**BY_MEMORY, "free": 0, "free_host": 1}
-        fail("cuMemAllocHost_v2", 2)
-        assert "cuMemAllocHost: got CUDA_ERROR_OUT_OF_MEMORY" in refused(wait)
-    """)
-
-
-@pytest.mark.parametrize("name", ["cuMemAlloc_v2", "cuMemFree_v2"])
-def test_a_broken_context_is_told(name: str) -> None:
-    waiting(f"""
-        fail("cuModuleUnload", 700)
-        fail("cuModuleLoadData", 700)
-        fail({name!r}, 700)
-        told = refused(wait)
-        assert {name!r}.removesuffix("_v2") + ": got CUDA_ERROR_ILLEGAL_ADDRESS" in told, told
-        assert mode() == 0
-    """)
-
-
-def test_the_interpreter_goes_on_and_threads_that_wait_load_one_module_each() -> None:
-    waiting("""
-        wait()
-        # What a stream of the program's runs on the host: until then, unloading waits.
-        gone_on, begun = threading.Event(), threading.Event()
-        HOST = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-        @HOST
-        def until_told(_):
-            begun.set()
-            assert gone_on.wait(60), "nobody could run Python meanwhile"
-
-        driver.cuLaunchHostFunc(None, until_told, None)
-        begun.wait()
-
-        def all_at_once():
-            threads = [threading.Thread(target=wait) for _ in range(4)]
-            for thread in threads:
-                thread.start()
-            time.sleep(0.05)
-            assert all(thread.is_alive() for thread in threads)
-            gone_on.set()
-            for thread in threads:
-                thread.join()
-
-        assert counted(all_at_once) == {**BY_MODULE, "load": 4, "unload": 4}
     """)
 
 
