@@ -70,6 +70,12 @@ def source(side):
     return lines[-1] if lines else None
 
 
+def marked(text):
+    """Find the lines of a program that end with `# late` and with `# early`, if there are any."""
+    ends = {line.rpartition("# ")[2]: line.strip() for line in text.splitlines()}
+    return [ends.get("late"), ends.get("early")]
+
+
 def sides(found):
     """Find the lines of both sides, the late one first; none if they are not named."""
     return [source((found["race"] or {}).get(side)) for side in ("late", "early")]

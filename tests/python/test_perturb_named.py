@@ -5,7 +5,7 @@ import subprocess
 import textwrap
 
 import pytest
-from perturbing import CC, TWO, driver, needs, run, sides, source
+from perturbing import CC, TWO, driver, marked, needs, run, sides, source
 
 __all__ = ["driver", "run"]
 
@@ -22,7 +22,7 @@ OF_A_THREAD = """
     asked, done = queue.SimpleQueue(), queue.SimpleQueue()
     def work():
         for i in iter(asked.get, 0):
-            launch("fill", a, w, i)
+            launch("fill", a, w, i)  # of a thread
             done.put(launch("fill", a, v, 1))
     thread = threading.Thread(target=work)
     thread.start()
@@ -31,9 +31,9 @@ OF_A_THREAD = """
         done.get()
         if COPIED:
             order(a, c)
-            launch("copy", c, x, w)
+            launch("copy", c, x, w)  # of the copy
         z = x if COPIED else w
-        launch("copy", b, y, z)
+        launch("copy", b, y, z)  # early
         print(read(y, b))
         order(b, a)
         order(b, c)
@@ -41,79 +41,63 @@ OF_A_THREAD = """
     thread.join()
     """
 
-# The late operation, and the early one.
+# Programs, with marks at the late operation and at the early one.
 CHAINS = {
-    "work before it on the same stream": (
-        """
+    "work before it on the same stream": """
         a, b, w, x, y = stream(), stream(), word(), word(), word()
         for i in range(1, 4):
             launch("fill", a, w, i)
             launch("add", a, w, w)
-            launch("copy", a, x, w)
-            launch("copy", b, y, x)
+            launch("copy", a, x, w)  # late
+            launch("copy", b, y, x)  # early
             print(read(y, b))
             order(b, a)
         """,
-        ['launch("copy", a, x, w)', 'launch("copy", b, y, x)'],
-    ),
-    "a read behind others, and the next write": (
-        f"""
+    "a read behind others, and the next write": f"""
         {TWO}
         v, w = word(), word()
         for i in range(1, 4):
             launch("fill", a, x, i)
             order(a, b)
             launch("copy", b, w, v)
-            launch("copy", b, y, x)
-            launch("fill", a, x, 99)
+            launch("copy", b, y, x)  # late
+            launch("fill", a, x, 99)  # early
             print(read(y, b))
             order(b, a)
         """,
-        ['launch("copy", b, y, x)', 'launch("fill", a, x, 99)'],
-    ),
-    "right work before it": (
-        """
+    "right work before it": """
         a, b, x, y, z = stream(), stream(), word(), word(), word()
         for i in range(1, 10):
             launch("fill", a, x, i)
             order(a, b)
             launch("add", b, y, x)
             order(b, a)
-        launch("fill", a, z, 500)
-        launch("add", b, y, z)
+        launch("fill", a, z, 500)  # late
+        launch("add", b, y, z)  # early
         print(read(y, b))
         """,
-        ['launch("fill", a, z, 500)', 'launch("add", b, y, z)'],
-    ),
-    "an event that is recorded too early, behind other work": (
-        """
+    "an event that is recorded too early, behind other work": """
         a, b, w, x, y, e = stream(), stream(), word(), word(), word(), event()
         for i in range(1, 9):
             launch("fill", a, w, i, pause=0)
             call("cuEventRecord", e, a)
-            launch("fill", a, x, i, pause=0)
+            launch("fill", a, x, i, pause=0)  # late
             call("cuStreamWaitEvent", b, e, 0)
-            launch("copy", b, y, x)
+            launch("copy", b, y, x)  # early
             print(read(y, b))
             order(b, a)
         """,
-        ['launch("fill", a, x, i, pause=0)', 'launch("copy", b, y, x)'],
-    ),
-    "a host that reads at once": (
-        """
+    "a host that reads at once": """
         a, x, h = stream(), word(), pinned()
         out = []
         for i in range(1, 5):
             launch("fill", a, x, i)
-            call("cuMemcpyAsync", h, x, 8, a)
+            call("cuMemcpyAsync", h, x, 8, a)  # late
             out.append(peek(h))
         call("cuCtxSynchronize")
         print(out)
         """,
-        ['call("cuMemcpyAsync", h, x, 8, a)', None],
-    ),
-    "a host that reads at once, behind a stream that waits as it should": (
-        """
+    "a host that reads at once, behind a stream that waits as it should": """
         a, c, x, h, z = stream(), stream(), word(), pinned(), word()
         for s in (a, c):
             launch("fill", s, z, 0)
@@ -122,97 +106,78 @@ CHAINS = {
         for i in range(1, 5):
             launch("fill", c, x, i)
             order(c, a)
-            call("cuMemcpyAsync", h, x, 8, a)
+            call("cuMemcpyAsync", h, x, 8, a)  # late
             time.sleep(0.01)
             out.append(peek(h))
             call("cuCtxSynchronize")
         print(out)
         """,
-        ['call("cuMemcpyAsync", h, x, 8, a)', None],
-    ),
-    "a host that waits for an event before the copy": (
-        """
+    "a host that waits for an event before the copy": """
         a, x, h, e = stream(), word(), pinned(), event()
         out = []
         for i in range(1, 5):
             launch("fill", a, x, i)
             call("cuEventRecord", e, a)
-            call("cuMemcpyAsync", h, x, 8, a)
+            call("cuMemcpyAsync", h, x, 8, a)  # late
             call("cuEventSynchronize", e)
             out.append(peek(h))
         call("cuCtxSynchronize")
         print(out)
         """,
-        ['call("cuMemcpyAsync", h, x, 8, a)', None],
-    ),
-    "a stream that waits as it should for the late one": (
-        """
+    "a stream that waits as it should for the late one": """
         c, b, a, x, y, z = stream(), stream(), stream(), word(), word(), word()
         launch("fill", b, y, 0)
         call("cuStreamSynchronize", b)
         for i in range(1, 4):
             launch("fill", c, x, i)
             order(c, b)
-            launch("copy", b, y, x)
-            launch("copy", a, z, y)
+            launch("copy", b, y, x)  # late
+            launch("copy", a, z, y)  # early
             print(read(z, a))
             order(a, c)
             order(a, b)
         """,
-        ['launch("copy", b, y, x)', 'launch("copy", a, z, y)'],
-    ),
     # While it is named no wait opens a gate: under seed 1 the host waits until all are over.
-    "a wait of the host hides it under one seed": (
-        """
+    "a wait of the host hides it under one seed": """
         c, b, a, x, y, z = stream(), stream(), stream(), word(), word(), word()
         for s in (c, b, a):
             launch("fill", s, z, 0)
             call("cuStreamSynchronize", s)
         for i in range(1, 4):
             launch("fill", c, z, i)
-            launch("fill", a, x, i)
+            launch("fill", a, x, i)  # late
             call("cuStreamSynchronize", c)
             time.sleep(0.008)
-            launch("copy", b, y, x)
+            launch("copy", b, y, x)  # early
             print(read(y, b))
             order(b, a)
         """,
-        ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'],
-    ),
     "the write of another thread": (
-        OF_A_THREAD.replace("COPIED", "False"),
-        ['launch("fill", a, w, i)', 'launch("copy", b, y, z)'],
+        OF_A_THREAD.replace("COPIED", "False").replace("# of a thread", "# late")
     ),
     "a copy of the write of another thread": (
-        OF_A_THREAD.replace("COPIED", "True"),
-        ['launch("copy", c, x, w)', 'launch("copy", b, y, z)'],
+        OF_A_THREAD.replace("COPIED", "True").replace("# of the copy", "# late")
     ),
     # While it is named no gate opens before its time, and what is late alone is later.
-    "a run that is longer as its delays are": (
-        f"""
+    "a run that is longer as its delays are": f"""
         {TWO}
         for i in range(1, 4):
-            launch("fill", a, x, i)
-            launch("copy", b, y, x)
+            launch("fill", a, x, i)  # late
+            launch("copy", b, y, x)  # early
             print(read(y, b))
             order(b, a)
             call("cuStreamSynchronize", a)
         """,
-        ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'],
-    ),
-    "a function of the program's own called _f": (
-        f"""
+    "a function of the program's own called _f": f"""
         {TWO}
         def _f(i):
             return i
         for i in range(1, 4):
-            launch("fill", a, x, _f(i))
-            launch("copy", b, y, x + 0 * _f(i))
+            launch("fill", a, x, _f(i))  # late
+            launch("copy", b, y, x + 0 * _f(i))  # early
             print(read(y, b))
             order(b, a)
         """,
-        ['launch("fill", a, x, _f(i))', 'launch("copy", b, y, x + 0 * _f(i))'],
-    ),
 }
 OPTIONS = {
     "a wait of the host hides it under one seed": ("--seeds", "4"),
@@ -222,9 +187,8 @@ OPTIONS = {
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_of_all_that_is_late_with_it_the_last_that_matters_is_named(name, run):
-    text, expected = CHAINS[name]
-    _, found = run(text, *OPTIONS.get(name, ()), named=True)
-    assert sides(found) == expected, found["race"]
+    _, found = run(CHAINS[name], *OPTIONS.get(name, ()), named=True)
+    assert sides(found) == marked(CHAINS[name]), found["race"]
 
 
 def test_the_early_one_may_lie_between_two_threads_that_are_late(run):

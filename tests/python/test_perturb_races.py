@@ -1,7 +1,7 @@
 """`cai-bridge perturb`: a program whose wait is missing differs, and its operations are named."""
 
 import pytest
-from perturbing import TWO, driver, needs, run, seeds, sides
+from perturbing import TWO, driver, marked, needs, run, seeds, sides
 
 from cai_bridge._cli import schedule
 
@@ -9,171 +9,127 @@ __all__ = ["driver", "run"]
 
 pytestmark = needs
 
-# Racy programs, with the late operation and the early one. In the right twin a wait stands where
-# the racy one has `pass`.
+# Racy programs, with marks at the late operation and at the early one. In the right twin a wait
+# stands where the racy one has `pass`.
 RACY = {
-    "a write and a read on two streams": (
-        f"""
+    "a write and a read on two streams": f"""
         {TWO}
         for i in range(1, 4):
-            launch("fill", a, x, i)
+            launch("fill", a, x, i)  # late
             {{wait}}
-            launch("copy", b, y, x)
+            launch("copy", b, y, x)  # early
             print(read(y, b))
             order(b, a)
         """,
-        'launch("fill", a, x, i)',
-        'launch("copy", b, y, x)',
-    ),
-    "a read and the next write": (
-        f"""
+    "a read and the next write": f"""
         {TWO}
         for i in range(1, 4):
             launch("fill", a, x, i)
             order(a, b)
-            launch("copy", b, y, x)
+            launch("copy", b, y, x)  # late
             {{back}}
-            launch("fill", a, x, 777)
+            launch("fill", a, x, 777)  # early
             print(read(y, b))
         """,
-        'launch("copy", b, y, x)',
-        'launch("fill", a, x, 777)',
-    ),
-    "pinned memory that the host reads": (
-        """
+    "pinned memory that the host reads": """
         a, x, h = stream(), word(), pinned()
         for i in range(1, 4):
             launch("fill", a, x, i)
-            call("cuMemcpyAsync", h, x, 8, a)
+            call("cuMemcpyAsync", h, x, 8, a)  # late
             {host}
             time.sleep(0.01)  # the host does something else
             print(peek(h))
             call("cuStreamSynchronize", a)
         """,
-        'call("cuMemcpyAsync", h, x, 8, a)',
-        None,
-    ),
-    "a non-blocking stream and the legacy one": (
-        """
+    "a non-blocking stream and the legacy one": """
         a, x, y = stream(), word(), word()
         for i in range(1, 4):
-            launch("fill", a, x, i)
+            launch("fill", a, x, i)  # late
             {legacy}
-            launch("copy", 0, y, x)
+            launch("copy", 0, y, x)  # early
             print(read(y, 0))
         """,
-        'launch("fill", a, x, i)',
-        'launch("copy", 0, y, x)',
-    ),
-    "a graph whose input is written elsewhere": (
-        f"""
+    "a graph whose input is written elsewhere": f"""
         {TWO}
         call("cuStreamBeginCapture_v2", b, 0)
         launch("copy", b, y, x)
         graph = made("cuGraphInstantiateWithFlags", ended(b), 0)
         for i in range(1, 4):
-            launch("fill", a, x, i)
+            launch("fill", a, x, i)  # late
             {{wait}}
-            call("cuGraphLaunch", graph, b)
+            call("cuGraphLaunch", graph, b)  # early
             print(read(y, b))
             order(b, a)
         """,
-        'launch("fill", a, x, i)',
-        'call("cuGraphLaunch", graph, b)',
-    ),
-    "a thread's own default stream": (
-        """
+    "a thread's own default stream": """
         a, x, y = stream(), word(), word()
         for i in range(1, 4):
-            launch("fill", a, x, i)
+            launch("fill", a, x, i)  # late
             {own}
-            launch("copy", 0, y, x, symbol="cuLaunchKernel_ptsz")
+            launch("copy", 0, y, x, symbol="cuLaunchKernel_ptsz")  # early
             print(read(y, PER_THREAD))
             order(PER_THREAD, a)
         """,
-        'launch("fill", a, x, i)',
-        'launch("copy", 0, y, x, symbol="cuLaunchKernel_ptsz")',
-    ),
-    "late work on a thread's own default stream": (
-        """
+    "late work on a thread's own default stream": """
         b, x, y = stream(), word(), word()
         for i in range(1, 4):
-            launch("fill", 0, x, i, symbol="cuLaunchKernel_ptsz")
+            launch("fill", 0, x, i, symbol="cuLaunchKernel_ptsz")  # late
             {late}
-            launch("copy", b, y, x)
+            launch("copy", b, y, x)  # early
             print(read(y, b))
             order(b, PER_THREAD)
         """,
-        'launch("fill", 0, x, i, symbol="cuLaunchKernel_ptsz")',
-        'launch("copy", b, y, x)',
-    ),
-    "a stream that is destroyed before the next one is used": (
-        """
+    "a stream that is destroyed before the next one is used": """
         x, y = word(), word()
         for i in range(1, 4):
             a, b = stream(), stream()
-            launch("fill", a, x, i)
+            launch("fill", a, x, i)  # late
             {wait}
             call("cuStreamDestroy_v2", a)
-            launch("copy", b, y, x)
+            launch("copy", b, y, x)  # early
             print(read(y, b))
             call("cuStreamDestroy_v2", b)
         """,
-        'launch("fill", a, x, i)',
-        'launch("copy", b, y, x)',
-    ),
-    "one of eight batches that are all queued before the host waits": (
-        """
+    "one of eight batches that are all queued before the host waits": """
         a, b, y = stream(), stream(), word()
         x = [word() for _ in range(8)]
         for i in range(8):
-            launch("fill", a, x[i], i + 1, pause=0.001)
+            launch("fill", a, x[i], i + 1, pause=0.001)  # late
             if i != 4:
                 order(a, b)
             else:
                 {wait}
-            launch("add", b, y, x[i], pause=0.001)
+            launch("add", b, y, x[i], pause=0.001)  # early
         print(read(y, b))
         """,
-        'launch("fill", a, x[i], i + 1, pause=0.001)',
-        'launch("add", b, y, x[i], pause=0.001)',
-    ),
-    "one of five streams that a join waits for": (
-        """
+    "one of five streams that a join waits for": """
         c, y, s = stream(), word(), [stream() for _ in range(5)]
         x = [word() for _ in s]
         for i in range(5):
-            launch("fill", s[i], x[i], i + 1)
+            launch("fill", s[i], x[i], i + 1)  # late
             if i != 2:
                 order(s[i], c)
             else:
                 {join}
         for i in range(5):
-            launch("add", c, y, x[i])
+            launch("add", c, y, x[i])  # early
         print(read(y, c))
         """,
-        'launch("fill", s[i], x[i], i + 1)',
-        'launch("add", c, y, x[i])',
-    ),
-    "two threads, each on its own default stream": (
-        """
+    "two threads, each on its own default stream": """
         import threading
         x, y, wrote, ready = word(), word(), event(), threading.Event()
         def writer():
-            launch("fill", PER_THREAD, x, 7)
+            launch("fill", PER_THREAD, x, 7)  # late
             call("cuEventRecord", wrote, PER_THREAD)
             ready.set()
         def reader():
             ready.wait()
             {event}
-            launch("copy", PER_THREAD, y, x)
+            launch("copy", PER_THREAD, y, x)  # early
             print(read(y, PER_THREAD))
         for thread in [threading.Thread(target=one) for one in (writer, reader)]:
             thread.start()
         """,
-        'launch("fill", PER_THREAD, x, 7)',
-        'launch("copy", PER_THREAD, y, x)',
-    ),
 }
 WAITS = {
     "wait": "order(a, b)",
@@ -191,11 +147,11 @@ BATCHES = "one of eight batches that are all queued before the host waits"
 
 @pytest.mark.parametrize("name", RACY)
 def test_a_racy_program_differs_and_the_two_operations_are_named_with_their_lines(name, run):
-    text, late, early = RACY[name]
-    status, found = run(text.format(**NO_WAITS), named=True)
+    text = RACY[name].format(**NO_WAITS)
+    status, found = run(text, named=True)
     assert status == 1, found
     assert "a wait is missing" in found["conclusion"]
-    assert sides(found) == [late, early], found
+    assert sides(found) == marked(text), found
     if name == BATCHES:
         # Which of its launches each of the two was.
         race = found["race"]
@@ -205,7 +161,7 @@ def test_a_racy_program_differs_and_the_two_operations_are_named_with_their_line
 
 @pytest.mark.parametrize("name", RACY)
 def test_with_the_wait_it_never_differs(name, run):
-    status, found = run(RACY[name][0].format(**WAITS), "--seeds", "14")
+    status, found = run(RACY[name].format(**WAITS), "--seeds", "14")
     assert status == 0, found
     assert sum(one["gates"] for one in found["runs"]) > 0
 
@@ -215,15 +171,15 @@ def test_a_block_that_is_used_again_too_early_shows_where_its_user_is_late_from_
     text = f"""
         {TWO}
         launch("fill", a, x, 1)
-        launch("copy", a, y, x)
+        launch("copy", a, y, x)  # late
         {{back}}
-        launch("fill", b, x, 777)
+        launch("fill", b, x, 777)  # early
         print(read(y, a))
         """
     racy, right = text.format(back="pass"), text.format(back="order(a, b)")
     assert run(racy)[0] == 0
     _, found = run(racy, "--thorough", named=True)
-    assert sides(found) == ['launch("copy", a, y, x)', 'launch("fill", b, x, 777)'], found["race"]
+    assert sides(found) == marked(racy), found["race"]
     status, found = run(right, "--thorough")
     assert (status, [one["verdict"] for one in found["runs"][2:]]) == (0, ["same"] * 4), found
 

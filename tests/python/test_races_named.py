@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from perturbing import DRIVER, TWO, commanded, driver, needs, source
+from perturbing import DRIVER, TWO, commanded, driver, marked, needs, source
 from test_perturb_races import NO_WAITS, RACY, WAITS
 
 __all__ = ["driver"]
@@ -29,33 +29,34 @@ def named(found, *verdicts):
 
 @pytest.mark.parametrize("name", RACY)
 def test_the_pair_of_a_racy_program_is_proven_and_no_other_one_and_none_with_the_wait(name, run):
-    text, *lines = RACY[name]
     if name != HOST:
-        status, found = run(text.format(**NO_WAITS))
+        text = RACY[name].format(**NO_WAITS)
+        lines, (status, found) = marked(text), run(text)
         proven = named(found, "proven")
         assert status == 1, found
         assert proven >= {tuple(lines)}, found
         # One that races in each round may race with the round before as well, at these lines.
         assert {line for pair in proven for line in pair} == set(lines), found
-    status, found = run(text.format(**WAITS))
+    status, found = run(RACY[name].format(**WAITS))
     assert (status, named(found, "proven", "race")) == (0, set()), found
 
 
 def test_what_the_host_reads_by_itself_is_not_seen_and_said_to_be(run):
-    status, found = run(RACY[HOST][0].format(**NO_WAITS))
+    status, found = run(RACY[HOST].format(**NO_WAITS))
     assert status == 0
     assert "what the host reads and writes by itself" in found["conclusion"]
 
 
 def test_with_host_its_early_read_is_seen_and_one_in_time_is_not(run):
-    status, found = run(RACY[HOST][0].format(**NO_WAITS), "--host")
+    status, found = run(RACY[HOST].format(**NO_WAITS), "--host")
     pairs = {
         (source(one["first"]), one["second"]["kernel"], source(one["second"]))
         for one in found["pairs"]
     }
     assert status == 1, found
-    assert pairs == {('call("cuMemcpyAsync", h, x, 8, a)', "the host", "print(peek(h))")}, found
-    status, found = run(RACY[HOST][0].format(**WAITS), "--host")
+    late, _ = marked(RACY[HOST])
+    assert pairs == {(late, "the host", "print(peek(h))")}, found
+    status, found = run(RACY[HOST].format(**WAITS), "--host")
     assert (status, found["pairs"]) == (0, []), found
 
 
@@ -286,78 +287,62 @@ LUCK = """
     a, b, x, y = stream(), stream(), word(), word()
     posix, kept, ran = ctypes.CDLL(None), [], []
     for i in range(20):
-        launch("fill", a, x, i, pause=0)
+        launch("fill", a, x, i, pause=0)  # late
         LUCK
-        launch("copy", b, y, x, pause=0)
+        launch("copy", b, y, x, pause=0)  # early
         order(b, a)
     """
-BY_LUCK = 'launch("fill", a, x, i, pause=0)', 'launch("copy", b, y, x, pause=0)'
 
 
 def by_luck(text):
     return LUCK.replace("LUCK", textwrap.indent(textwrap.dedent(text).strip(), 8 * " ").strip())
 
 
-# Racy programs, their two lines, and right twins, of which nothing is said.
+# Racy programs with marks at their two lines, and right twins, of which nothing is said.
 TWINS = {
-    "by luck: it asks an event once": (
-        by_luck("""
+    "by luck: it asks an event once": by_luck("""
         done = event()
         call("cuEventRecord", done, a)
         time.sleep(0.0005)
         while cuda.cuEventQuery(c_uint64(done)) != 0 and {right}: time.sleep(0.0001)
         """),
-        BY_LUCK,
-    ),
-    "by luck: a host function runs": (
-        by_luck("""
+    "by luck: a host function runs": by_luck("""
         kept.append(ctypes.CFUNCTYPE(None, c_void_p)(lambda _: ran.append(1)))
         function = ctypes.cast(kept[-1], c_void_p).value
         assert cuda.cuLaunchHostFunc(*map(c_uint64, (a, function, 0))) == 0
         time.sleep(0.0005)
         while len(ran) <= i and {right}: time.sleep(0.0001)
         """),
-        BY_LUCK,
-    ),
-    "by luck: another thread has waited, which runs no Python": (
-        by_luck("""
+    "by luck: another thread has waited, which runs no Python": by_luck("""
         thread = c_uint64()
         wait = ctypes.cast(cuda.cuStreamSynchronize, c_void_p)
         assert posix.pthread_create(byref(thread), None, wait, c_void_p(a)) == 0
         time.sleep(0.0005)
         if {right}: posix.pthread_join(thread, None)
         """),
-        BY_LUCK,
-    ),
     # PyTorch's reductions have room for a second result that nobody fills.
-    "a word that a kernel does not use": (
-        """
+    "a word that a kernel does not use": """
         a, b, x, y, h = stream(), stream(), word(), word(), pinned()
-        launch("fill", a, x, 7)
+        launch("fill", a, x, 7)  # late
         if {right}: order(a, b)
-        launch("largest", b, y, x, h, 1)
+        launch("largest", b, y, x, h, 1)  # early
         """,
-        ('launch("fill", a, x, 7)', 'launch("largest", b, y, x, h, 1)'),
-    ),
-    "a copy of an array, for which the host waits": (
-        f"""
+    "a copy of an array, for which the host waits": f"""
         {TWO}
-        launch("fill", a, x, 7)
+        launch("fill", a, x, 7)  # late
         order(a, LEGACY)
         if {{right}}: assert cuda.cuMemcpyAtoH_v2(*map(c_uint64, (0, 1, 0, 8))) == 0
-        launch("copy", b, y, x)
+        launch("copy", b, y, x)  # early
         """,
-        ('launch("fill", a, x, 7)', 'launch("copy", b, y, x)'),
-    ),
 }
 
 
 @pytest.mark.parametrize("name", TWINS)
 def test_the_pair_is_proven_and_of_the_right_twin_nothing_is_said(name, run):
-    text, lines = TWINS[name]
-    status, found = run(text.format(right=0))
-    assert (status, named(found, "proven")) == (1, {lines}), found
-    status, found = run(text.format(right=1))
+    racy, right = (TWINS[name].format(right=right) for right in (0, 1))
+    status, found = run(racy)
+    assert (status, named(found, "proven")) == (1, {tuple(marked(racy))}), found
+    status, found = run(right)
     assert (status, found["pairs"]) == (0, []), found
 
 
@@ -463,7 +448,7 @@ def test_in_the_order_of_streams_cupy_gets_its_allocator_and_a_sitecustomize_run
 
 
 def test_only_pairs_with_the_line_are_told(run):
-    text = RACY["a write and a read on two streams"][0].format(**NO_WAITS)
+    text = RACY["a write and a read on two streams"].format(**NO_WAITS)
     assert run(text, "--match", r"program\.py:5\b")[0] == 1
     status, found = run(text, "--match", r"program\.py:1\b")
     assert (status, found["pairs"]) == (0, [])
