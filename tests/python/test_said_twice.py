@@ -1,11 +1,8 @@
 """Arrays that say something twice: the rows of `tests/data/said_twice.toml`."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import weakref
-from typing import Any
 
 import capsules
 import numpy as np
@@ -20,25 +17,23 @@ from cai_bridge import DLPackView, convert, from_cai, to_cai, to_dlpack
 
 SEEN = [7.0] * 4
 
-# --- two streams ----------------------------------------------------------------------------------
 
-
-def by_dlpack(x: Any, said: Any) -> Any:
+def by_dlpack(x, said):
     """Say where the array is by a ``__dlpack__`` that orders nothing, and by a dict."""
 
     class Surface:
         __cuda_array_interface__ = property(lambda _: said)
 
-        def __dlpack_device__(self) -> tuple[int, int]:
+        def __dlpack_device__(self):
             return 2, 0
 
-        def __dlpack__(self, **_: Any) -> Any:
+        def __dlpack__(self, **_):
             return capsules.HandMade(x.ptr, owner=x).capsule()
 
     return Surface()
 
 
-def by_table(x: Any, said: Any) -> Any:
+def by_table(x, said):
     table = tables.table(lambda _: capsules.HandMade(x.ptr, owner=x), work_on=0)
     return tables.speaker(table, __cuda_array_interface__=property(lambda _: said))()
 
@@ -46,14 +41,14 @@ def by_table(x: Any, said: Any) -> Any:
 class Proxy:
     """An object that has what another one has."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array):
         self._array = array
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self._array, name)
 
 
-STREAMS: dict[str, Any] = {
+STREAMS = {
     "__dlpack__ that ignores its stream": by_dlpack,
     "an exchange API of another stream": by_table,
     "an object with both itself": lambda x, said: Proxy(by_dlpack(x, said)),
@@ -61,7 +56,7 @@ STREAMS: dict[str, Any] = {
     "a dict with an owner": lambda x, said: said,
     "a view of our own": lambda x, said: to_cai(OnlyCai(said, keep=x)),
 }
-DOORS: dict[str, Any] = {
+DOORS = {
     "to_cai": lambda x, stream, _: to_cai(x, stream=stream),
     "to_dlpack": lambda x, stream, _: to_dlpack(x, stream=stream),
     "from_cai": lambda x, stream, owner: from_cai(
@@ -74,9 +69,7 @@ DOORS: dict[str, Any] = {
 
 @each("said_twice", "streams")
 @pytest.mark.parametrize("gives_back", [False, True])
-def test_work_on_the_stream_that_a_dict_names_is_waited_for_by_whatever_way(
-    row: Any, gives_back: bool, cuda: Any
-) -> None:
+def test_work_on_the_stream_that_a_dict_names_is_waited_for_by_whatever_way(row, gives_back, cuda):
     home, mine = cuda.stream("home"), cuda.stream("mine")
     x = cuda.array([0.0] * 4, speaks=(), memory="pool", stream=home)
     home.fill(x, 7.0, name="the late write")
@@ -88,10 +81,8 @@ def test_work_on_the_stream_that_a_dict_names_is_waited_for_by_whatever_way(
     assert len(waits) == row["waits"]
     if row.get("unordered"):
         mine.wait(home.record())
-    if hasattr(view, "__dlpack__"):
-        seen = cuda.consumer("dlpack", mine).read(view)
-    else:
-        seen = cuda.consumer("cai-enqueues", mine).read(view)
+    kind = "dlpack" if hasattr(view, "__dlpack__") else "cai-enqueues"
+    seen = cuda.consumer(kind, mine).read(view)
     if gives_back and row.get("ends", not row.get("unordered")):
         seen.release()
         del view
@@ -105,9 +96,7 @@ def test_work_on_the_stream_that_a_dict_names_is_waited_for_by_whatever_way(
 @each("said_twice", "both")
 @pytest.mark.parametrize("kind", [by_dlpack, by_table, lambda x, said: OnlyCai(said, keep=x)])
 @pytest.mark.parametrize("blocking", [False, True])
-def test_both_streams_of_a_producer_wait_for_its_consumer(
-    row: Any, kind: Any, blocking: bool, cuda: Any
-) -> None:
+def test_both_streams_of_a_producer_wait_for_its_consumer(row, kind, blocking, cuda):
     names = ("home", "other", "a third")
     streams = {name: cuda.stream(name, blocking=blocking) for name in names}
     home, other, works_on = streams["home"], streams["other"], streams[row["works_on"]]
@@ -127,7 +116,7 @@ def test_both_streams_of_a_producer_wait_for_its_consumer(
 
 
 @each("said_twice", "known")
-def test_a_library_that_is_known_to_keep_to_dlpack_costs_no_more(row: Any, cuda: Any) -> None:
+def test_a_library_that_is_known_to_keep_to_dlpack_costs_no_more(row, cuda):
     home, mine = cuda.stream("home"), cuda.stream("mine")
     x = cuda.array([0.0] * 4, speaks=("dlpack", "cai3"), stream=home)
     home.fill(x, 7.0)
@@ -140,33 +129,14 @@ def test_a_library_that_is_known_to_keep_to_dlpack_costs_no_more(row: Any, cuda:
     assert seen.value == SEEN
 
 
-def test_a_dict_and_its_owner_that_has_moved_on_are_both_heard(cuda: Any) -> None:
-    home, later, mine = (cuda.stream(name) for name in ("home", "later", "mine"))
-    x = cuda.array([0.0] * 4, speaks="cai", memory="pool", stream=home)
-    home.fill(x, 5.0)
-    said = x.__cuda_array_interface__
-    later.wait(home.record())
-    later.fill(x, 7.0)
-    assert x.__cuda_array_interface__["stream"] == later.handle != said["stream"]
-    view = from_cai(said, owner=x)
-    seen = cuda.consumer("dlpack", mine).read(view)
-    seen.release()
-    del view
-    later.fill(x, 9.0)
-    cuda.synchronize()
-    assert seen.value == SEEN
-
-
-@pytest.mark.parametrize("how", [{"stream": 1}, {"stream": "its own"}, {"stream": -1}])
+@pytest.mark.parametrize("stream", [1, "its own", -1])
 @pytest.mark.parametrize("copy", [None, True])
 @pytest.mark.parametrize("back", ["by its dict", "stream="])
-def test_our_own_capsule_is_ready_on_the_stream_that_it_was_made_for(
-    how: Any, copy: Any, back: str, cuda: Any
-) -> None:
+def test_our_own_capsule_is_ready_on_the_stream_that_it_was_made_for(stream, copy, back, cuda):
     home, own, mine = (cuda.stream(name) for name in ("home", "own", "mine"))
     x = cuda.array([0.0] * 4, speaks="cai", stream=home)
     home.fill(x, 7.0)
-    asked = own if how["stream"] == "its own" else how["stream"]
+    asked = own if stream == "its own" else stream
     capsule = to_dlpack(x).__dlpack__(stream=asked, max_version=(1, 3), copy=copy)
     view = to_cai(capsule, stream=mine if back == "stream=" else None)
     seen = mine.read(view) if back == "stream=" else cuda.consumer("cai-enqueues", mine).read(view)
@@ -176,9 +146,7 @@ def test_our_own_capsule_is_ready_on_the_stream_that_it_was_made_for(
 
 @pytest.mark.parametrize("host", [False, True])
 @pytest.mark.parametrize("read", ["the dict", "stream=", "wait()"])
-def test_of_a_copy_nothing_is_pending_but_the_copy_where_the_caller_says_minus_1(
-    host: bool, read: str, cuda: Any
-) -> None:
+def test_of_a_copy_nothing_is_pending_but_the_copy_where_the_caller_says_minus_1(host, read, cuda):
     mine = cuda.stream("mine")
     x = np.full(4, 7.0, "float32") if host else cuda.array(SEEN, speaks="cai")
     for tree in (False, True):
@@ -197,7 +165,7 @@ def test_of_a_copy_nothing_is_pending_but_the_copy_where_the_caller_says_minus_1
         assert seen.value == SEEN
 
 
-def test_a_weak_proxy_is_no_owner_and_its_array_is_kept(cuda: Any) -> None:
+def test_a_weak_proxy_is_no_owner_and_its_array_is_kept(cuda):
     x = cuda.array(SEEN, speaks="cai")
     views = [to_cai(weakref.proxy(x)), convert([weakref.proxy(x)], "cai")[0]]
     del x
@@ -208,14 +176,12 @@ def test_a_weak_proxy_is_no_owner_and_its_array_is_kept(cuda: Any) -> None:
 
 
 @pytest.mark.parametrize("stream", ["mine", "home"])
-def test_a_dict_that_a_library_stored_is_not_believed_to_have_a_live_stream(
-    stream: str, cuda: Any
-) -> None:
+def test_a_dict_that_a_library_stored_is_not_believed_to_have_a_live_stream(stream, cuda):
     """Its stream may be gone: nobody touches it, and the host waits, unless the caller names it."""
     home, mine = cuda.stream("home"), cuda.stream("mine")
     x = cuda.array([0.0] * 4, speaks=(), stream=home)
     home.fill(x, 7.0)
-    kind: Any = type("CumlArray", (OnlyCai,), {"__module__": "cuml.internals"})
+    kind = type("CumlArray", (OnlyCai,), {"__module__": "cuml.internals"})
     kind.__cuda_array_interface__ = OnlyCai.__cuda_array_interface__
     view = from_cai(
         kind(interface(x, stream=home.handle), x), stream={"mine": mine}.get(stream, home)
@@ -226,26 +192,26 @@ def test_a_dict_that_a_library_stored_is_not_believed_to_have_a_live_stream(
     assert seen.value == SEEN
 
 
-# --- two protocols, of which the first refuses ----------------------------------------------------
-
 RAISES = {
     kind.__name__: kind
     for kind in (
-        *(BufferError, ValueError, RuntimeError, NotImplementedError, TypeError),
-        *(OSError, RecursionError, cai_bridge.DriverError),
+        *(BufferError, ValueError, RuntimeError, NotImplementedError, TypeError, OSError),
+        *(RecursionError, cai_bridge.DriverError),
     )
 }
 
 
-def refusing(row: Any, x: Any) -> Any:
-    def refuse(*_: Any, **__: Any) -> Any:
+def as_tuples(values):
+    """A row's values, whose lists are tuples."""
+    return {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
+
+
+def refusing(row, x):
+    def refuse(*_, **__):
         raise RAISES[row["raises"]]("not by DLPack")
 
-    named = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in row["set"].items()
-    }
-    said = interface(x, stream=1, **named)
-    members: dict[str, Any] = {"__cuda_array_interface__": property(lambda _: said)}
+    said = interface(x, stream=1, **as_tuples(row["set"]))
+    members = {"__cuda_array_interface__": property(lambda _: said)}
     if "__dlpack" in row["way"]:
         members["__dlpack__"] = refuse
         members["__dlpack_device__"] = lambda _: (2, 0)
@@ -262,7 +228,7 @@ def refusing(row: Any, x: Any) -> Any:
     return type("Array", (), members)()
 
 
-WAYS: dict[str, Any] = {
+WAYS = {
     "to_cai": to_cai,
     "convert": lambda x: convert(x, "cai"),
     "a tree": lambda x: convert([x], "cai")[0],
@@ -271,7 +237,7 @@ WAYS: dict[str, Any] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @each("said_twice", "refuses")
-def test_what_dlpack_cannot_say_is_taken_by_the_dict(row: Any, way: str, cuda: Any) -> None:
+def test_what_dlpack_cannot_say_is_taken_by_the_dict(row, way, cuda):
     mine = cuda.stream("mine")
     x = cuda.array([0.0] * 4, speaks=())
     cuda.legacy.fill(x, 7.0, name="the late write")
@@ -301,39 +267,32 @@ def test_what_dlpack_cannot_say_is_taken_by_the_dict(row: Any, way: str, cuda: A
 
 
 @pytest.mark.parametrize("to", ["dlpack", "numpy"])
-def test_a_library_gets_by_the_dict_what_dlpack_refuses(to: str, cuda: Any) -> None:
+def test_a_library_gets_by_the_dict_what_dlpack_refuses(to, cuda):
     x = cuda.array([7.0] * 4, speaks=())
     made = convert(refusing({"way": "__dlpack__", "raises": "ValueError", "set": {}}, x), to)
     assert (cuda.read(made) if to == "dlpack" else made.tolist()) == SEEN
 
 
-# --- gradients ------------------------------------------------------------------------------------
-
-
-def exporter(x: Any, dtype: Any, members: dict[str, Any], way: str) -> Any:
+def exporter(x, dtype, members, way):
     """An object that speaks by `way` alone."""
 
-    def make(*_: Any, **__: Any) -> Any:
+    def make(*_, **__):
         return capsules.HandMade(x.ptr, owner=x, dtype=dtype)
 
     if way == "exchange API":
         return tables.speaker(tables.table(make), **members)
-    typestr = {0: "<i4", 2: "<f4"}[dtype[0]]
-    speaks: dict[str, Any] = {
-        "dict": {"__cuda_array_interface__": property(lambda _: interface(x, typestr=typestr))},
-        "__dlpack__": {
-            "__dlpack__": lambda _, **__: make().capsule(),
-            "__dlpack_device__": lambda _: (2, 0),
-        },
-    }[way]
-    return type("Tensor", (), {**speaks, **members})
+    if way == "dict":
+        said = interface(x, typestr={0: "<i4", 2: "<f4"}[dtype[0]])
+        members = {"__cuda_array_interface__": property(lambda _: said), **members}
+    else:
+        members = {"__dlpack__": lambda _, **__: make().capsule(), **members}
+        members["__dlpack_device__"] = lambda _: (2, 0)
+    return type("Tensor", (), members)
 
 
 @pytest.mark.parametrize("way", ["exchange API", "__dlpack__", "dict"])
 @each("said_twice", "gradients")
-def test_a_tensor_that_autograd_follows_is_refused_on_each_route(
-    row: Any, way: str, cuda: Any
-) -> None:
+def test_a_tensor_that_autograd_follows_is_refused_on_each_route(row, way, cuda):
     x = cuda.array([7.0] * 4, speaks=())
     of_type = row["where"] == "type"
     dtype = (0, 32, 1) if "typestr" in row else (2, 32, 1)
@@ -357,42 +316,34 @@ def test_a_tensor_that_autograd_follows_is_refused_on_each_route(
     assert convert([one], "cai", detach=True)[0].ptr == x.ptr
 
 
-def test_a_method_of_that_name_says_nothing_of_gradients(cuda: Any) -> None:
+def test_a_method_of_that_name_says_nothing_of_gradients(cuda):
     x = cuda.array([7.0] * 4, speaks=())
     members = {"requires_grad": lambda _: True, "stop_gradient": lambda _: False}
     for way in ("exchange API", "__dlpack__", "dict"):
         assert to_cai(exporter(x, (2, 32, 1), members, way)()).ptr == x.ptr
 
 
-# --- a typestr and a dtype ------------------------------------------------------------------------
-
-
 class Named:
     """An object with some attributes, or one that prints as a name."""
 
-    def __init__(self, prints: str = "", **members: Any) -> None:
+    def __init__(self, prints="", **members):
         self._prints = prints
         self.__dict__.update(members)
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return self._prints
 
 
 @pytest.mark.parametrize("door", ["to_cai", "from_cai"])
 @each("said_twice", "types")
-def test_of_a_typestr_and_a_dtype_of_one_size_the_dtype_counts(
-    row: Any, door: str, cuda: Any
-) -> None:
+def test_of_a_typestr_and_a_dtype_of_one_size_the_dtype_counts(row, door, cuda):
     if row.get("only", door) != door:
         return
     x = cuda.array(np.arange(16, dtype=np.uint8), speaks=())
     producer = OnlyCai(interface(x, typestr=row["typestr"], shape=(1,)), keep=x)
-    if "numpy" in row:
-        producer.dtype = np.dtype(row["numpy"])
-    elif "prints" in row:
-        producer.dtype = Named(row["prints"])
-    elif "own" in row:
-        producer.dtype = row["own"]
+    for given, made in {"numpy": np.dtype, "prints": Named, "own": lambda own: own}.items():
+        if given in row:
+            producer.dtype = made(row[given])
     said = {"dtype": row["argument"]} if "argument" in row else {}
     take = from_cai if door == "from_cai" else to_cai
     if "refused" in row:
@@ -408,34 +359,28 @@ def test_of_a_typestr_and_a_dtype_of_one_size_the_dtype_counts(
         assert again.typestr == "<i4", "of a view of ours as well"
 
 
-def test_a_dict_by_itself_may_say_what_it_likes_of_its_owners_memory(cuda: Any) -> None:
+def test_a_dict_by_itself_may_say_what_it_likes_of_its_owners_memory(cuda):
     x = cuda.array([1.0] * 4)
     owner = Named(dtype=np.dtype("<f4"), array=x)
     assert from_cai(interface(x, typestr="<i4"), owner=owner).typestr == "<i4"
 
 
-# --- the same memory by both protocols ------------------------------------------------------------
-
-
 @each("said_twice", "memory")
 @pytest.mark.parametrize("way", ["__dlpack__", "exchange API"])
 @pytest.mark.parametrize("door", [to_cai, to_dlpack, lambda x: convert([x], "cai")[0]])
-def test_a_dict_that_contradicts_dlpack_is_refused(
-    row: Any, way: str, door: Any, cuda: Any
-) -> None:
+def test_a_dict_that_contradicts_dlpack_is_refused(row, way, door, cuda):
     if row.get("only", way) != way:
         pytest.skip("a table has no such function")
     x = cuda.array([1.0] * 8, speaks=())
-    named = {k: tuple(v) if isinstance(v, list) else v for k, v in row.get("set", {}).items()}
-    at = row.get("at", 0)
+    named, at = as_tuples(row.get("set", {})), row.get("at", 0)
     data = (0 if at == "nowhere" else x.ptr + at, row.get("flag", False))
     said = interface(x, **{"shape": (2, 2), "data": data, "stream": None, **named})
     fields = {"shape": (2, 2), "strides": (2, 1), "owner": x}
 
-    def made(**_: Any) -> Any:
+    def made(**_):
         return capsules.HandMade(x.ptr, **fields)
 
-    members: dict[str, Any] = {"__cuda_array_interface__": property(lambda _: said)}
+    members = {"__cuda_array_interface__": property(lambda _: said)}
     if way == "__dlpack__":
         members["__dlpack__"] = lambda _, **__: made().capsule()
         members["__dlpack_device__"] = lambda _: tuple(row.get("on", (2, 0)))
@@ -450,17 +395,14 @@ def test_a_dict_that_contradicts_dlpack_is_refused(
     assert (view.shape, view.typestr, view.readonly) == ((2, 2), "<f4", row["readonly"])
 
 
-# --- no elements ----------------------------------------------------------------------------------
-
-
 @each("said_twice", "nowhere")
-def test_an_array_without_elements_is_where_its_producer_says(row: Any, cuda: Any) -> None:
+def test_an_array_without_elements_is_where_its_producer_says(row, cuda):
     stream = cuda.stream(device=1)
     value = eval(row["value"], {"Named": Named, "stream": stream})
     x = cuda.array([1.0] * 4, speaks=())
     named = {"stream": value.handle} if row["says"] == "stream" else {}
     said = interface(x, shape=(0, 3), data=(0, False), **named)
-    members: dict[str, Any] = {"__cuda_array_interface__": property(lambda _: said)}
+    members = {"__cuda_array_interface__": property(lambda _: said)}
     if row["says"] == "__dlpack_device__":
         members["__dlpack_device__"] = lambda _: value
     elif row["says"] == "device":
@@ -476,21 +418,19 @@ def test_an_array_without_elements_is_where_its_producer_says(row: Any, cuda: An
     assert cuda.current_device == 0
 
 
-def test_where_an_empty_array_is_that_answers_by_the_bridge_is_not_asked_for_ever(
-    cuda: Any,
-) -> None:
+def test_where_an_empty_array_is_that_answers_by_the_bridge_is_not_asked_for_ever(cuda):
     class Own:
         __cuda_array_interface__ = property(
             lambda _: {"shape": (0,), "typestr": "<f4", "data": (0, False), "version": 3}
         )
 
-        def __dlpack_device__(self) -> Any:
+        def __dlpack_device__(self):
             return from_cai(self).device
 
     assert from_cai(Own()).device == (2, 0)
 
 
-def test_an_exception_that_the_producer_keeps_is_no_cause_of_itself(cuda: Any) -> None:
+def test_an_exception_that_the_producer_keeps_is_no_cause_of_itself(cuda):
     x = cuda.array([0.0] * 4, speaks=())
     kept = BufferError("kept")
 
@@ -498,13 +438,13 @@ def test_an_exception_that_the_producer_keeps_is_no_cause_of_itself(cuda: Any) -
         held = x
 
         @property
-        def __cuda_array_interface__(self) -> dict[str, Any]:
+        def __cuda_array_interface__(self):
             raise kept
 
-        def __dlpack__(self, **how: Any) -> Any:
+        def __dlpack__(self, **how):
             raise BufferError("not by DLPack") from kept
 
-        def __dlpack_device__(self) -> tuple[int, int]:
+        def __dlpack_device__(self):
             return (2, 0)
 
     with pytest.raises(BufferError) as raised:
@@ -513,4 +453,4 @@ def test_an_exception_that_the_producer_keeps_is_no_cause_of_itself(cuda: Any) -
     while one is not None:
         assert id(one) not in seen, "a circle"
         seen.add(id(one))
-        one = one.__cause__  # type: ignore[assignment]
+        one = one.__cause__
