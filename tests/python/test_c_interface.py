@@ -13,6 +13,7 @@ import weakref
 from pathlib import Path
 
 import pytest
+from fakes import OnlyCai
 
 import cai_bridge
 from cai_bridge import _core, to_cai
@@ -121,73 +122,47 @@ class Extension:
         (self.held if locked else self.free).end(self.api, array, stream.handle)
 
 
+def compile_with(compiler, language, source, *flags):
+    if compiler is None or not (Path(PYTHONS) / "Python.h").exists():
+        pytest.skip("no compiler, or no headers of Python's")
+    strict = [f"-std={language}", "-Wall", "-Wextra", "-Werror", "-pedantic"]
+    folders = [f"-I{cai_bridge.get_include()}", "-isystem", PYTHONS]
+    subprocess.run([compiler, *strict, *folders, str(source), *flags], check=True)
+
+
 @pytest.fixture(scope="module")
 def extension(tmp_path_factory):
-    if COMPILER is None or not (Path(PYTHONS) / "Python.h").exists():
-        pytest.skip("no C compiler, or no headers of Python's")
     path = tmp_path_factory.mktemp("c") / "interface.so"
-    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-shared", "-fPIC"]
-    folders = [f"-I{cai_bridge.get_include()}", "-isystem", PYTHONS]
     source = ROOT / "tests" / "c" / "interface.c"
-    subprocess.run([COMPILER, *flags, *folders, str(source), "-o", str(path)], check=True)
+    compile_with(COMPILER, "c99", source, "-shared", "-fPIC", "-o", str(path))
     return Extension(str(path))
 
 
-LANGUAGES = ("c99", "c11", "c17", "c++11", "c++17", "c++20")
+@pytest.fixture(scope="module")
+def module(tmp_path_factory):
+    """The example in C++."""
+    path = tmp_path_factory.mktemp("cpp") / "rows.so"
+    source = ROOT / "examples" / "cpp_extension" / "rows.cpp"
+    compile_with(CPP, "c++17", source, "-shared", "-fPIC", "-o", str(path))
+    spec = importlib.util.spec_from_file_location("rows", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 INCLUDES = (
     "#include <cai_bridge.h>\n#include <cai_bridge.h>\n",
     "#include <cai_bridge.h>\n#include <Python.h>\n",
     "#include <Python.h>\n#include <cai_bridge.h>\n",
 )
-# The way of the header's own example.
-USE = """
-PyObject *use(PyObject *object)
-{
-    const CaiBridgeApi *api = (const CaiBridgeApi *)PyCapsule_Import(CAI_BRIDGE_CAPSULE, 0);
-    CaiBridgeArray *x;
-    if (api == NULL)
-        return NULL;
-    if (api->version < CAI_BRIDGE_VERSION) {
-        PyErr_Format(PyExc_ImportError, "cai_bridge: version %d", CAI_BRIDGE_VERSION);
-        return NULL;
-    }
-    if (api->import_object(object, &x) < 0)
-        return NULL;
-    api->release(x);
-    return object;
-}
-"""
 
 
 @pytest.mark.parametrize("includes", INCLUDES)
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", ["c99", "c11", "c17", "c++11", "c++17", "c++20"])
 def test_the_header_is_one_of_each_language_with_and_without_pythons(tmp_path, language, includes):
-    compiler = CPP if "++" in language else COMPILER
-    if compiler is None:
-        pytest.skip(f"no compiler of {language}")
     source = tmp_path / ("source.cpp" if "++" in language else "source.c")
-    source.write_text(
-        "#define PY_SSIZE_T_CLEAN\n" + includes + (USE if "Python" in includes else "")
-    )
-    flags = [f"-std={language}", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"]
-    folders = [f"-I{cai_bridge.get_include()}", "-isystem", PYTHONS]
-    subprocess.run([compiler, *flags, *folders, str(source)], check=True)
-
-
-@pytest.fixture(scope="module")
-def module(tmp_path_factory):
-    """The example in C++, by the command that its first lines show."""
-    if CPP is None or not (Path(PYTHONS) / "Python.h").exists():
-        pytest.skip("no C++ compiler, or no headers of Python's")
-    path = tmp_path_factory.mktemp("cpp") / "rows.so"
-    source = ROOT / "examples" / "cpp_extension" / "rows.cpp"
-    flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-isystem", PYTHONS]
-    command = [CPP, *flags, f"-I{cai_bridge.get_include()}", str(source), "-o", str(path)]
-    subprocess.run(command, check=True)
-    spec = importlib.util.spec_from_file_location("rows", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    source.write_text("#define PY_SSIZE_T_CLEAN\n" + includes)
+    compile_with(CPP if "++" in language else COMPILER, language, source, "-fsyntax-only")
 
 
 @pytest.fixture
@@ -195,15 +170,11 @@ def rows(module):
     return module.rows
 
 
-class Unordered:
+def unordered(x, first, last, stream):
     """What `rows` returns without `order` and `give_back`."""
-
-    def __init__(self, x, first, last, stream):
-        theirs = x.__cuda_array_interface__
-        data = (theirs["data"][0] + 4 * first, False)
-        own = {"data": data, "shape": (last - first,), "stream": stream}
-        self.__cuda_array_interface__ = theirs | own
-        self.x = x
+    theirs = x.__cuda_array_interface__
+    data = (theirs["data"][0] + 4 * first, False)
+    return OnlyCai(theirs | {"data": data, "shape": (last - first,), "stream": stream}, keep=x)
 
 
 def test_the_test_that_the_page_shows_passes_and_notices_a_missing_wait(module, monkeypatch):
@@ -211,7 +182,7 @@ def test_the_test_that_the_page_shows_passes_and_notices_a_missing_wait(module, 
     path = ROOT / "docs" / "programs" / "test_my_extension.py"
     test = runpy.run_path(str(path))["test_rows_are_ready_and_given_back_in_order"]
     test()
-    monkeypatch.setattr(module, "rows", Unordered)
+    monkeypatch.setattr(module, "rows", unordered)
     with pytest.raises(RaceError):
         test()
 
@@ -320,18 +291,15 @@ def test_what_fails_in_a_deleter_is_told_with_its_name(cuda, rows, monkeypatch):
     told.clear()
 
 
-def export(extension, **wrong):
-    """Exports what is right but for `wrong`; counts the deleter's calls."""
-    calls = []
-    deleter = DELETER(calls.append)
-    shape = (ctypes.c_int64 * 1)(4)
-    right = {"data": 0x1000, "shape": shape, "strides": None, "ndim": 1, "code": 2, "bits": 32}
-    right |= {"lanes": 1, "device_type": 2, "stream": 1, "deleter": deleter}
-    said, out = Export(**(right | wrong)), ctypes.py_object()
+def export(extension, **fields):
+    """Export four items, or what these fields say."""
+    right = {"shape": (ctypes.c_int64 * 1)(4), "ndim": 1, "code": 2, "bits": 32, "lanes": 1}
+    right |= {"data": 0x1000, "device_type": 2, "stream": 1}
+    said, out = Export(**(right | fields)), ctypes.py_object()
     extension.held.hand_out(extension.api, ctypes.byref(said), ctypes.byref(out))
     array = out.value
     ctypes.pythonapi.Py_DecRef(out)  # the reference that the caller owns
-    return array, calls, deleter
+    return array
 
 
 ELSEWHERE = "device 1 for an array on device 0"
@@ -358,14 +326,9 @@ REFUSED = [
 def test_an_export_that_cannot_be_is_refused_and_its_deleter_not_called(
     cuda, extension, wrong, error, said
 ):
-    calls = []
+    calls, stream = [], cuda.stream("theirs", device=1)
     arrays = [cuda.array([0.0] * 4, device=device) for device in range(2)]
-    stream = cuda.stream("theirs", device=1)
-    words = {
-        "memory": arrays[0].ptr,
-        "memory of GPU 1": arrays[1].ptr,
-        "of GPU 1": stream.handle,
-    }
+    words = {"memory": arrays[0].ptr, "memory of GPU 1": arrays[1].ptr, "of GPU 1": stream.handle}
     wrong = {name: words[value] if type(value) is str else value for name, value in wrong.items()}
     with pytest.raises(error, match=said):
         export(extension, **wrong, deleter=DELETER(calls.append))
@@ -381,7 +344,7 @@ with simulated_cuda() as cuda:
     tell = tests.DELETER(lambda owner: print("deleted", owner, flush=True))
     x = cuda.array([1.0] * 4)
     extension = tests.Extension(sys.argv[1])
-    array = tests.export(extension, data=x.ptr, owner=77, deleter=tell)[0]
+    array = tests.export(extension, data=x.ptr, owner=77, deleter=tell)
     if sys.argv[2] == "now":
         del array
 """
@@ -390,10 +353,8 @@ with simulated_cuda() as cuda:
 @pytest.mark.parametrize(("when", "said"), [("now", "deleted 77\n"), ("at exit", "")])
 def test_what_is_alive_at_the_interpreters_end_is_left_to_the_processs(extension, when, said):
     command = [sys.executable, "-c", ENDING, extension.held._name, when]
-    folder = Path(__file__).parent
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False
-    )
+    how = {"cwd": Path(__file__).parent, "capture_output": True, "text": True, "timeout": 60}
+    done = subprocess.run(command, check=False, **how)
     assert (done.stdout, done.stderr, done.returncode) == (said, "", 0)
 
 

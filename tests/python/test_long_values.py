@@ -30,10 +30,10 @@ MEASURED = """
 
         __str__ = __repr__
 
-    def refused(call, kind, words):
+    def refused(call, words):
         try:
             call()
-        except kind as error:
+        except (TypeError, ValueError) as error:
             assert words in str(error), error
             assert len(str(error)) < 1000, len(str(error))
         else:
@@ -44,62 +44,36 @@ MEASURED = """
         return lambda: from_cai(fakes.OnlyCai(made))
 
     # Whatever is made at the first time.
-    refused(cai(shape=("1",)), ValueError, "shape[0]")
-    refused(cai(data=Shown("?")), ValueError, "data")
-    refused(lambda: to_cai(x, stream="1"), TypeError, "stream")
+    refused(cai(shape=("1",)), "shape[0]")
+    refused(cai(data=Shown("?")), "data")
+    refused(lambda: to_cai(x, stream="1"), "stream")
+    text = Shown("x" * 8 * LONG)
 """
 TOLD = """
     before = peak()
-    refused({call}, {kind}, {words!r})
+    refused(call, {words!r})
     grown = (peak() - before) / 1024
     assert grown < 8, f"grown by {{grown:.0f}} MB"
 """
-TEXT = "Shown('x' * 8 * LONG)"
 CASES = {
-    "shape": ("cai(shape=(1,) * LONG)", "ValueError", "ndim: got 4000000"),
-    "shape, a list": ("cai(shape=[1] * LONG)", "ValueError", "ndim: got 4000000"),
-    "shape of objects": ("cai(shape=(One(),) * LONG)", "ValueError", "ndim: got 4000000"),
-    "strides": ("cai(strides=(4,) * LONG)", "ValueError", "4000000 strides for 1"),
-    "strides, a list": ("cai(strides=[4] * LONG)", "ValueError", "4000000 strides for 1"),
-    "typestr": ("cai(typestr='<f' + '4' * 8 * LONG)", "ValueError", "typestr"),
-    "typestr beyond ASCII": ("cai(typestr='\u00e9' * 8 * LONG)", "ValueError", "typestr"),
-    "data": (f"cai(data={TEXT})", "ValueError", "data: got xxx"),
-    "version": (
-        "cai(version=type('Long', (int,), {'__repr__': lambda _, got='9' * 8 * LONG: got})(2**99))",
-        "ValueError",
-        "version: got 999",
-    ),
-    "device=": (
-        f"(lambda given, x: lambda: from_cai(x, device=given))({TEXT}, x)",
-        "ValueError",
-        "device: got xxx",
-    ),
-    "readonly=": (
-        f"(lambda given, x: lambda: to_cai(x, readonly=given))({TEXT}, x)",
-        "TypeError",
-        "readonly: got xxx",
-    ),
-    "stream=": (
-        f"(lambda given, x: lambda: to_cai(x, stream=given))(fakes.StreamObject({TEXT}), x)",
-        "ValueError",
-        "__cuda_stream__: got xxx",
-    ),
-    "a type's name": (
-        "(lambda x: lambda: to_cai(x))(type('x' * LONG, (), {})())",
-        "TypeError",
-        "xxx",
-    ),
-    "dtype=": (
-        "(lambda given: lambda: from_cai(x, dtype=given))('x' * 8 * LONG)",
-        "ValueError",
-        "dtype: got",
-    ),
+    "cai(shape=(1,) * LONG)": "ndim: got 4000000",
+    "cai(shape=[1] * LONG)": "ndim: got 4000000",
+    "cai(shape=(One(),) * LONG)": "ndim: got 4000000",
+    "cai(strides=(4,) * LONG)": "4000000 strides for 1",
+    "cai(strides=[4] * LONG)": "4000000 strides for 1",
+    "cai(typestr='<f' + '4' * 8 * LONG)": "typestr",
+    "cai(typestr='\u00e9' * 8 * LONG)": "typestr",
+    "cai(data=text)": "data: got xxx",
+    "cai(version=type('V', (int,), {'__repr__': lambda _: text.text})(2**99))": "version: got xxx",
+    "lambda: from_cai(x, device=text)": "device: got xxx",
+    "lambda: to_cai(x, readonly=text)": "readonly: got xxx",
+    "lambda one=fakes.StreamObject(text): to_cai(x, stream=one)": "__cuda_stream__: got xxx",
+    "lambda one=type('x' * LONG, (), {})(): to_cai(one)": "xxx",
+    "lambda: from_cai(x, dtype=text.text)": "dtype: got",
 }
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
-@pytest.mark.parametrize("case", CASES)
-def test_a_refusal_of_something_long_takes_no_memory(case):
-    value, kind, words = CASES[case]
-    told = TOLD.format(call="call", kind=kind, words=words)
-    assert_quiet(DEVICE, MEASURED, f"\n    call = {value}\n", told)
+@pytest.mark.parametrize("call", CASES)
+def test_a_refusal_of_something_long_takes_no_memory(call):
+    assert_quiet(DEVICE, MEASURED, f"\n    call = {call}\n", TOLD.format(words=CASES[call]))
