@@ -10,7 +10,7 @@ from typing import Any
 import planted
 import pytest
 
-from cai_bridge.conformance import check_consumer, check_producer, in_another_thread, open_lab
+from cai_bridge.conformance import in_another_thread, open_lab
 from cai_bridge.conformance.judging import LAB_FAILS
 from cai_bridge.conformance.lab.simulated import SimulatedLab
 from cai_bridge.conformance.producer import dlpack_arguments
@@ -18,13 +18,12 @@ from cai_bridge.conformance.reference import reference_of
 
 # With a broken lab, what ends an array may also raise where nobody can pass it on.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-CHECKS = {"producer": check_producer, "consumer": check_consumer}
 
 
-@pytest.mark.parametrize("role", CHECKS)
+@pytest.mark.parametrize("role", planted.CHECKS)
 def test_the_kits_own_library_keeps_every_requirement(role: str, lab: Any) -> None:
     lab.rounds = 2  # a GPU has more than one
-    report = CHECKS[role](reference_of(role, None, lab), lab=lab)
+    report = planted.CHECKS[role](reference_of(role, None, lab), lab=lab)
     # No function in Python fails with an exception set, which is advice.
     failed = {one.name: one.evidence for one in report.failed if one.name != "exchange-errors"}
     assert failed == {}
@@ -60,7 +59,7 @@ def test_a_right_library_is_not_accused_of_what_a_lab_gets_wrong(
     role: str, owner: Any, name: str, broken: Any, lab: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(owner, name, broken)
-    report = CHECKS[role](planted.library(role, "right", {"change": []}), lab=lab)
+    report = planted.CHECKS[role](planted.library(role, "right", {"change": []}), lab=lab)
     accused = {one.name: one.evidence for one in report.failed if one.requirement.level == "must"}
     assert accused == {}
     assert any(LAB_FAILS in one.evidence for one in report.verdicts)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import time
 import weakref
 from types import SimpleNamespace
 from typing import Any
 
 import capsules
+import ml_dtypes
+import numpy as np
 import pytest
 import small_consumer
 import small_library
@@ -17,6 +20,7 @@ from fakes import StreamObject
 
 from cai_bridge.conformance import NotApplicableError, UnmetError, check_consumer, check_producer
 from cai_bridge.conformance.lab import CaiArray, DLPackArray, Late, handle_of
+from cai_bridge.conformance.lab.array import FILLER, GUARD, LabArray
 from cai_bridge.conformance.lab.cuda import NOT_READY
 from cai_bridge.conformance.lab.gpu import GpuLab
 from cai_bridge.conformance.lab.gpu_objects import GpuStream, Memory, Spare
@@ -200,17 +204,22 @@ NEVER = float("inf")
     ],
 )
 def test_what_an_idle_stream_cannot_do_tells_nothing_of_another(
-    idle: float, asked: float, stream: int | None, told: bool | None
+    idle: float, asked: float, stream: int | None, told: bool | None, monkeypatch: Any
 ) -> None:
+    turns = itertools.count()  # of half a millisecond each, whatever else the machine does
+    clock = SimpleNamespace(perf_counter=lambda: next(turns) * 5e-4)
+    monkeypatch.setattr("cai_bridge.conformance.lab.gpu.time", clock)
     lab = GpuLab.__new__(GpuLab)
     lab.driver = Driver(idle, asked)
     lab._idle = lab._small = SimpleNamespace(handle=9, ptr=4096)
-    until = time.perf_counter() + 0.02
 
     class Hold:
+        left = 40
+
         @property
         def pending(self) -> bool:
-            return time.perf_counter() < until
+            self.left -= 1
+            return self.left > 0
 
     assert lab.overtakes(stream, Hold()) is told
 
@@ -382,3 +391,80 @@ def test_only_what_is_said_to_be_the_cpus_is_in_its_memory(
     x = DLPackArray(lab, device=device)
     assert x.__dlpack_device__() == device
     assert (lab.device_of(x.region.ptr) is None) is (device[0] == 1)
+
+
+SHAPE = (3, 4)
+ITEMS = 12
+# Where the first item is, the strides and how many there are, in items.
+LAYOUTS = {
+    "C": (0, (4, 1), ITEMS),
+    "F": (0, (1, 3), ITEMS),
+    "columns": (0, (8, 2), 2 * ITEMS),
+    "reversed": (8, (-4, 1), ITEMS),
+    "repeated": (0, (0, 1), ITEMS),
+}
+
+
+def made(lab: Any, dtype: str = "float32", layout: str = "C", value: Any = None) -> LabArray:
+    return LabArray(lab, SHAPE, dtype, layout, value)
+
+
+FLOATS_OF_8_BITS = [name for name in dir(ml_dtypes) if name.startswith("float8_")]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_items_are_counted_by_where_they_lie_and_nothing_else_is_written(
+    layout: str, lab: Any
+) -> None:
+    offset, strides, number = LAYOUTS[layout]
+    x = made(lab, "int32", layout)
+    assert x.region.ptr - x.memory.ptr == GUARD + 4 * offset
+    assert x.region.strides == tuple(4 * step for step in strides)
+    memory = x.contents()
+    assert len(memory) == GUARD + 4 * number + GUARD
+    filler = bytes([FILLER])
+    assert memory[:GUARD] == memory[-GUARD:] == filler * GUARD
+    inside = np.frombuffer(memory[GUARD:-GUARD], "int32")
+    places = offset + np.add.outer(np.arange(3) * strides[0], np.arange(4) * strides[1])
+    assert np.array_equal(inside[places], x.values)
+    assert np.array_equal(x.values, places + 1)
+    others = np.delete(inside, places.ravel())
+    assert others.tobytes() == filler * others.nbytes
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        ("bool", [True, False, True, False]),
+        ("uint8", [1, 2, 3, 4]),
+        ("float16", [1.0, 2.0, 3.0, 4.0]),
+        ("bfloat16", [1.0, 2.0, 3.0, 4.0]),
+        ("complex64", [1, 2 - 1j, 3 - 2j, 4 - 3j]),
+    ],
+)
+def test_what_items_of_a_type_hold(dtype: str, values: list[Any], lab: Any) -> None:
+    assert made(lab, dtype).values[0] == values
+    assert made(lab, dtype, value=1).values == [[1] * 4] * 3
+
+
+@pytest.mark.parametrize("dtype", FLOATS_OF_8_BITS)
+def test_floats_of_8_bits_are_ones_and_twos_by_their_bits_or_numbers(dtype: str, lab: Any) -> None:
+    x = made(lab, dtype)
+    bits = np.array(x.values, np.uint8)
+    numbers = bits.view(getattr(ml_dtypes, dtype)).astype(float)
+    assert numbers.tolist() == [[1.0, 2.0] * 2] * 3
+    assert x.holds(bits.tolist())
+    assert x.holds(numbers.tolist())
+    assert not x.holds(numbers[::-1, ::-1].tolist())
+    assert not x.holds((bits + 1).tolist())
+
+
+def test_items_in_the_other_byte_order(lab: Any) -> None:
+    x = made(lab, "int16")
+    x.swap_bytes()
+    assert x.contents()[GUARD:-GUARD] == np.arange(1, 13, dtype=">i2").tobytes()
+
+
+def test_a_layout_that_there_is_not_is_refused(lab: Any) -> None:
+    with pytest.raises(ValueError, match=r"layout: got 'diagonal'; allowed: 'C', "):
+        CaiArray(lab, layout="diagonal")

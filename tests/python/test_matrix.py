@@ -286,17 +286,6 @@ class Zeros(Strided):
         )
 
 
-class Gathers(Producer):
-    """Queues the copy of columns into an array of their own, on a stream that no dict names."""
-
-    name = "gathers"
-
-    def strided(self, array):
-        columns = [row[::2] for row in array.tolist()]
-        cuda = SimulatedCuda.current()
-        return cuda.array(columns, speaks=("dlpack", "cai2"), stream=cuda.stream())
-
-
 class Compact(Heedless):
     """Ignores strides."""
 
@@ -476,7 +465,6 @@ CELLS = [
     ),
     # What the making of an array queues is done before its values are judged.
     (Zeros, Heedless, "values", BY_CAI, "right", STRIDED),
-    (Gathers, Heedless, "values", BY_CAI, "right", STRIDED),
     (Producer, Backwards, "values", BY_CAI, "wrong", "read [12.0, 11.0, 10.0, 9.0] instead of [1"),
     (choosy("float16"), Heedless, "values", BY_CAI, "right", "in the same memory"),
     # By CAI a bfloat16 array would not be read.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 from matrix_libraries import (
     BY_CAI,
@@ -9,6 +11,7 @@ from matrix_libraries import (
     Blocks,
     Heedless,
     Nameless,
+    OldDict,
     Producer,
     device,
     judged,
@@ -215,3 +218,30 @@ def test_a_view_that_was_not_told_the_consumers_stream_is_released_on_it(lab, mo
     run_matrix([Producer], [Named], lab=lab, aspects=["release"])
     # The first round is not counted.
     assert released == streams * 2
+
+
+def test_nothing_is_left_behind_where_a_consumer_refuses_too_late(lab):
+    queued = []
+
+    class ReadsAndRefuses(Heedless):
+        def take(self, x):
+            region, _ = super().take(x)
+            # On a stream that nothing orders behind the write.
+            queued.append(self.stream().read(region))
+            raise BufferError("not today")
+
+    matrix = run_matrix([OldDict], [ReadsAndRefuses], lab=lab, aspects=["handover"])
+    assert {one["handover"].outcome for one in matrix.cells} == {"refused"}
+    assert len(queued) == len(ROUTES)
+    assert all(one.done for one in queued)
+    assert lab.reports() == []
+
+
+def test_what_libraries_warn_of_is_no_refusal(lab):
+    class Warns(Heedless):
+        def take(self, x):
+            warnings.warn("slow", stacklevel=1)
+            return super().take(x)
+
+    matrix = run_matrix([Producer], [Warns], lab=lab, aspects=["values"])
+    assert {one["values"].outcome for one in matrix.cells} == {"right"}
