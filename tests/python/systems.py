@@ -1,7 +1,7 @@
 """Stand-ins for libraries that take arrays in: what each makes of an object that is handed to it.
 
-Each does what the library's source does with the protocols, and no more; the source is named where
-it was read. What they work on is memory of the simulated device, by streams of it.
+Each does what the library's source does with the protocols, and no more; the source is named as it
+is on github.com. What they work on is memory of the simulated device, by streams of it.
 """
 
 import json
@@ -77,12 +77,10 @@ class Taking:
 
 
 class Pylibcudf(Taking):
-    """``gpumemoryview``, and ``Column.from_cuda_array_interface`` over one.
-
-    https://github.com/rapidsai/cudf, python/pylibcudf/pylibcudf, release 26.10: gpumemoryview.pyx
-    and column.pyx. The dict is read once and handed out again as it is; its stream and its flag are
-    marked as still to do. A slice has a dict of version 3 without a stream.
-    """
+    """``gpumemoryview``, and ``Column.from_cuda_array_interface`` over one. rapidsai/cudf,
+    python/pylibcudf/pylibcudf, release 26.10: gpumemoryview.pyx and column.pyx. The dict is read
+    once and handed out again as it is; its stream and its flag are marked as still to do. A slice
+    has a dict of version 3 without a stream."""
 
     name, compact = "pylibcudf", True
 
@@ -105,12 +103,10 @@ class Pylibcudf(Taking):
 
 
 class Cudf(Pylibcudf):
-    """A cuDF column of an array, which is pylibcudf's.
-
-    https://github.com/rapidsai/cudf, python/cudf/cudf/core/column/column.py, release 26.10:
-    ``from_cuda_array_interface``. It asks for the entry ``strides``, whatever the specification
-    says of optional ones, and copies what is not C-contiguous by CuPy.
-    """
+    """A cuDF column of an array, which is pylibcudf's. rapidsai/cudf,
+    python/cudf/cudf/core/column/column.py, release 26.10: ``from_cuda_array_interface``. It asks
+    for the entry ``strides``, whatever the specification says of optional ones, and copies what is
+    not C-contiguous by CuPy."""
 
     name = "cuDF"
 
@@ -120,33 +116,26 @@ class Cudf(Pylibcudf):
 
 
 class Raft(Taking):
-    """``cai_wrapper``, which the functions of pylibraft make of their arguments.
-
-    https://github.com/rapidsai/raft, python/pylibraft/pylibraft/common, release 26.10:
-    cai_wrapper.py, ai_wrapper.py and handle.pyx. The dict is all that it keeps. Without a stream a
-    handle works on the per-thread default one.
-    """
+    """``cai_wrapper``, which the functions of pylibraft make of their arguments. rapidsai/raft,
+    python/pylibraft/pylibraft/common, release 26.10: cai_wrapper.py, ai_wrapper.py and handle.pyx.
+    The dict is all that it keeps. Without a stream a handle works on the per-thread default one."""
 
     name, keeps, compact, on = "RAFT", False, True, "per-thread"
 
 
 class Ucxx(Taking):
-    """``Array``, which ucxx makes of what it sends and receives.
-
-    https://github.com/rapidsai/ucxx, python/ucxx/ucxx/_lib/arr.pyx, release 0.52. It holds the
-    object, keeps the flag, refuses masks, and reads neither version nor stream.
-    """
+    """``Array``, which ucxx makes of what it sends and receives. rapidsai/ucxx,
+    python/ucxx/ucxx/_lib/arr.pyx, release 0.52. It holds the object, keeps the flag, refuses masks,
+    and reads neither version nor stream."""
 
     name = "ucxx"
 
 
 class PyArrow(Taking):
     """``pyarrow.cuda.Context.buffer_from_object``: a buffer of all bytes that the dict spans.
-
-    https://github.com/apache/arrow, python/pyarrow/_cuda.pyx. It holds the object as the buffer's
-    base and reads neither stream nor flag. Copies are made on the legacy default stream; "caller is
-    responsible for ensuring that all tasks affecting the memory are finished".
-    """
+    apache/arrow, python/pyarrow/_cuda.pyx. It holds the object as the buffer's base and reads
+    neither stream nor flag. Copies are made on the legacy default stream; "caller is responsible
+    for ensuring that all tasks affecting the memory are finished"."""
 
     name, on = "PyArrow", "legacy"
 
@@ -163,12 +152,10 @@ class PyArrow(Taking):
 
 
 class Compute(Taking):
-    """What the algorithms of cuda.compute make of their arguments.
-
-    https://github.com/NVIDIA/cccl, python/cuda_cccl/cuda/compute, cuda-cccl 1.2.1:
-    _utils/protocols.py and algorithms/_reduce.py. Each reads the dict for its address, and queues
-    its work on the stream that it is passed, else on the legacy default one. It keeps nothing.
-    """
+    """What the algorithms of cuda.compute make of their arguments. NVIDIA/cccl,
+    python/cuda_cccl/cuda/compute, cuda-cccl 1.2.1: _utils/protocols.py and algorithms/_reduce.py.
+    Each reads the dict for its address, and queues its work on the stream that it is passed, else
+    on the legacy default one. It keeps nothing."""
 
     name, keeps, on = "cuda.compute", False, "legacy"
 
@@ -179,12 +166,9 @@ class Compute(Taking):
 
 
 class Dali(Taking):
-    """``TensorGPU(obj)``, and what ``external_source`` makes of its arrays.
-
-    https://github.com/NVIDIA/DALI, dali/python/backend_impl.cc: FillTensorFromCudaArray. It works
-    in the order of the dict's stream (1 is the legacy one, 0 is refused), holds the object, and
-    takes densely packed memory only.
-    """
+    """``TensorGPU(obj)``, and what ``external_source`` makes of its arrays. NVIDIA/DALI,
+    dali/python/backend_impl.cc: FillTensorFromCudaArray. It works in the order of the dict's stream
+    (1 is the legacy one, 0 is refused), holds the object, and takes densely packed memory only."""
 
     name, minds, compact = "DALI", "works on it", True
 
@@ -194,62 +178,48 @@ class Dali(Taking):
 
 
 class Cupy(Taking):
-    """``cupy.asarray(obj)``, by which cuML and cuSignal take arrays in.
-
-    https://github.com/cupy/cupy, cupy/_core/core.pyx: the host waits for the dict's stream, and the
-    array holds the object and is worked on in CuPy's current stream.
-    """
+    """``cupy.asarray(obj)``, by which cuML and cuSignal take arrays in. cupy/cupy,
+    cupy/_core/core.pyx: the host waits for the dict's stream, and the array holds the object and is
+    worked on in CuPy's current stream."""
 
     name, minds = "CuPy", "the host waits"
 
 
 class Cuml(Cupy):
     """``check_array`` and ``CumlArray``, which call ``cupy.array`` and ``cupy.asarray``.
-
-    https://github.com/rapidsai/cuml, python/cuml/cuml/internals: validation.py, and array.py of
-    earlier releases.
-    """
+    rapidsai/cuml, python/cuml/cuml/internals: validation.py, and array.py of earlier releases."""
 
     name = "cuML"
 
 
 class Cusignal(Cupy):
-    """Its functions begin with ``cupy.asarray``.
-
-    https://github.com/rapidsai/cusignal, python/cusignal/utils/arraytools.py. It lives on as
-    ``cupyx.scipy.signal``.
-    """
+    """Its functions begin with ``cupy.asarray``. rapidsai/cusignal,
+    python/cusignal/utils/arraytools.py. It lives on as ``cupyx.scipy.signal``."""
 
     name = "cuSignal"
 
 
 class ArrayViews(Taking):
     """``cupy_ndarray_as.numba_cuda_DeviceNDArray``, which is ``numba.cuda.as_cuda_array``.
-
-    https://github.com/xnd-project/arrayviews, arrayviews/cuda/cupy_ndarray_as.py. Numba makes the
-    host wait for the dict's stream, which is its array's from then on, and holds the object.
-    """
+    xnd-project/arrayviews, arrayviews/cuda/cupy_ndarray_as.py. Numba makes the host wait for the
+    dict's stream, which is its array's from then on, and holds the object."""
 
     name, minds = "ArrayViews", "the host waits"
 
 
 class PyCuda(Taking):
-    """A kernel's argument: the dict's address.
-
-    https://github.com/inducer/pycuda, pycuda/driver.py, 2026.1: ``_build_arg_buf`` and
-    ``function_call``. A launch without a stream is on the legacy default one. It keeps nothing.
-    """
+    """A kernel's argument: the dict's address. inducer/pycuda, pycuda/driver.py, 2026.1:
+    ``_build_arg_buf`` and ``function_call``. A launch without a stream is on the legacy default
+    one. It keeps nothing."""
 
     name, keeps, on = "PyCUDA", False, "legacy"
 
 
 class CvCuda(Taking):
-    """``cvcuda.as_tensor(obj)``, which asks for the dict before DLPack.
-
-    https://github.com/CVCUDA/CV-CUDA, python/mod_nvcv, 0.15: ExternalBuffer.cpp and Stream.cpp. It
-    holds the object, reads no stream, and works on the current stream of its own, which is the
-    legacy default one at first. An object with DLPack alone is asked as ``__dlpack__(1)``.
-    """
+    """``cvcuda.as_tensor(obj)``, which asks for the dict before DLPack. CVCUDA/CV-CUDA,
+    python/mod_nvcv, 0.15: ExternalBuffer.cpp and Stream.cpp. It holds the object, reads no stream,
+    and works on the current stream of its own, which is the legacy default one at first. An object
+    with DLPack alone is asked as ``__dlpack__(1)``."""
 
     name, on = "CV-CUDA", "legacy"
 
@@ -267,11 +237,9 @@ class CvCuda(Taking):
 
 class Holoscan(Taking):
     """``holoscan.core.Tensor.as_tensor(obj)`` of an object with a dict.
-
-    https://github.com/nvidia-holoscan/holoscan-sdk, python/holoscan/core/tensor.cpp, 3.10:
-    ``from_array_interface`` and ``process_array_interface_stream``. It makes the dict's stream wait
-    for the legacy default one, and not the other way round. It holds the object.
-    """
+    nvidia-holoscan/holoscan-sdk, python/holoscan/core/tensor.cpp, 3.10: ``from_array_interface``
+    and ``process_array_interface_stream``. It makes the dict's stream wait for the legacy default
+    one, and not the other way round. It holds the object."""
 
     name, on = "Holoscan", "legacy"
 
@@ -280,22 +248,17 @@ class Holoscan(Taking):
 
 
 class CuTile(Taking):
-    """An argument of ``cuda.tile.launch(stream, ...)``.
-
-    https://github.com/NVIDIA/cutile-python, cext/tile_kernel.cpp: the dict's typestr, shape, data
-    and strides are read, for a launch on the stream that it is passed. It keeps nothing.
-    """
+    """An argument of ``cuda.tile.launch(stream, ...)``. NVIDIA/cutile-python, cext/tile_kernel.cpp:
+    the dict's typestr, shape, data and strides are read, for a launch on the stream that it is
+    passed. It keeps nothing."""
 
     name, keeps = "cuTile", False
 
 
 class Xgboost(Taking):
-    """The data of a ``DMatrix``, and of ``inplace_predict``: the dict, as JSON.
-
-    https://github.com/dmlc/xgboost, 3.5: python-package/xgboost/data.py and
-    src/data/array_interface.cu. Its stream, the per-thread default one, waits for the dict's; with
-    the legacy one it is in order anyway.
-    """
+    """The data of a ``DMatrix``, and of ``inplace_predict``: the dict, as JSON. dmlc/xgboost, 3.5:
+    python-package/xgboost/data.py and src/data/array_interface.cu. Its stream, the per-thread
+    default one, waits for the dict's; with the legacy one it is in order anyway."""
 
     name, minds, keeps, on = "XGBoost", "its stream waits", False, "per-thread"
 
@@ -310,11 +273,9 @@ class Xgboost(Taking):
 
 class Mpi4py(Taking):
     """What mpi4py makes of a buffer argument: DLPack before CAI, and no order by either.
-
-    https://github.com/mpi4py/mpi4py, src/mpi4py/MPI.src: asbuffer.pxi, asdlpack.pxi and
-    ascaibuf.pxi. It asks ``__dlpack__(stream=-1, max_version=(1, 0), copy=False)`` and keeps the
-    capsule, which it does not consume.
-    """
+    mpi4py/mpi4py, src/mpi4py/MPI.src: asbuffer.pxi, asdlpack.pxi and ascaibuf.pxi. It asks
+    ``__dlpack__(stream=-1, max_version=(1, 0), copy=False)`` and keeps the capsule, which it does
+    not consume."""
 
     name = "mpi4py"
 

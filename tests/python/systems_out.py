@@ -1,7 +1,7 @@
 """Stand-ins for libraries that hand arrays out: the dict of each, and what it keeps.
 
-Each does what the library's source does with the protocols, and no more; the source is named where
-it was read. Work on the arrays is queued on streams of the simulated device.
+Each does what the library's source does with the protocols, and no more; the source is named as it
+is on github.com. Work on the arrays is queued on streams of the simulated device.
 """
 
 import functools
@@ -41,11 +41,8 @@ class Making:
 
 
 class RmmBuffer(Making):
-    """``rmm.DeviceBuffer``.
-
-    https://github.com/rapidsai/rmm, python/rmm/rmm/pylibrmm/device_buffer.pyx, release 26.10:
-    version 0, and all work on it is asynchronous.
-    """
+    """``rmm.DeviceBuffer``. rapidsai/rmm, python/rmm/rmm/pylibrmm/device_buffer.pyx, release 26.10:
+    version 0, and all work on it is asynchronous."""
 
     name = "RMM"
     said = as_bytes(strides=None, version=0)
@@ -62,11 +59,9 @@ class PylibcudfColumn(Making):
 
 
 class CudfColumn(Making):
-    """A cuDF column, of which a ``Series`` hands out the same dict.
-
-    https://github.com/rapidsai/cudf, python/cudf/cudf/core/column/column.py, release 26.10: version
-    3, no stream, strides always, and a mask where there are nulls.
-    """
+    """A cuDF column, of which a ``Series`` hands out the same dict. rapidsai/cudf,
+    python/cudf/cudf/core/column/column.py, release 26.10: version 3, no stream, strides always, and
+    a mask where there are nulls."""
 
     name, module = "cuDF", "cudf.core.column.numerical"
     said = as_floats(strides=(4,), version=3)
@@ -79,40 +74,32 @@ class CudfColumn(Making):
 
 class RaftArray(Making):
     """``device_ndarray``: the dict of a NumPy array with another pointer, so of NumPy's version 3.
-
-    https://github.com/rapidsai/raft, python/pylibraft/pylibraft/common/device_ndarray.py.
-    """
+    rapidsai/raft, python/pylibraft/pylibraft/common/device_ndarray.py."""
 
     name, module = "RAFT", "pylibraft.common.device_ndarray"
     said = np.empty(8, "<f4").__array_interface__
 
 
 class UcxxBuffer(Making):
-    """``CCCLBufferWrapper``, what ucxx receives into.
-
-    https://github.com/rapidsai/ucxx, python/ucxx/ucxx/_lib/libucxx.pyx: bytes, version 2.
-    """
+    """``CCCLBufferWrapper``, what ucxx receives into. rapidsai/ucxx,
+    python/ucxx/ucxx/_lib/libucxx.pyx: bytes, version 2."""
 
     name = "ucxx"
     said = as_bytes(version=2)
 
 
 class PycudaArray(Making):
-    """``GPUArray``: version 3, and None as its stream, whatever is pending.
-
-    https://github.com/inducer/pycuda, pycuda/gpuarray.py, 2026.1.
-    """
+    """``GPUArray``: version 3, and None as its stream, whatever is pending. inducer/pycuda,
+    pycuda/gpuarray.py, 2026.1."""
 
     name, module = "PyCUDA", "pycuda.gpuarray"
     said = as_floats(strides=(4,), stream=None, version=3)
 
 
 class CvcudaBuffer(Making):
-    """``ExternalBuffer``, which ``Tensor.cuda()`` returns.
-
-    https://github.com/CVCUDA/CV-CUDA, python/mod_nvcv/ExternalBuffer.cpp, 0.15: version 2, in an
-    attribute of the object, and a ``__dlpack__`` that takes a stream and orders nothing.
-    """
+    """``ExternalBuffer``, which ``Tensor.cuda()`` returns. CVCUDA/CV-CUDA,
+    python/mod_nvcv/ExternalBuffer.cpp, 0.15: version 2, in an attribute of the object, and a
+    ``__dlpack__`` that takes a stream and orders nothing."""
 
     name, module = "CV-CUDA", "nvcv"
     said = as_floats(strides=(4,), version=2)
@@ -130,9 +117,7 @@ class CvcudaBuffer(Making):
 
 class CucimImage(Making):
     """``CuImage``, whose dict is an attribute of the instance, and always names stream 1.
-
-    https://github.com/rapidsai/cucim, python/pybind11/cucim_py.cpp.
-    """
+    rapidsai/cucim, python/pybind11/cucim_py.cpp."""
 
     name, unsaid, on = "cuCIM", "right", "legacy"
     said = as_floats(descr=[("", "<f4")], strides=None, mask=None, version=3, stream=1)
@@ -140,10 +125,8 @@ class CucimImage(Making):
 
 class DaliTensor(Making):
     """``TensorGPU``: a dict of version 2, and ``__dlpack__`` that waits, without ``max_version``.
-
-    https://github.com/NVIDIA/DALI, dali/python/backend_impl.cc: ArrayInterfaceRepr, ToDLMTensor.
-    None is the legacy default stream, -1 no wait, and 0 is refused.
-    """
+    NVIDIA/DALI, dali/python/backend_impl.cc: ArrayInterfaceRepr, ToDLMTensor. None is the legacy
+    default stream, -1 no wait, and 0 is refused."""
 
     name, unsaid = "DALI", "right"
     said = as_floats(strides=None, version=2)
@@ -167,12 +150,10 @@ class DaliTensor(Making):
 
 
 class CumlArray(Making):
-    """``CumlArray``: CuPy's dict of when it was made, with strides.
-
-    https://github.com/rapidsai/cuml, python/cuml/cuml/internals/array.py: so its stream is the one
-    that was CuPy's then, which nothing of it keeps. ArrayViews' ``cupy_ndarray`` hands out CuPy's
-    own array, whose dict names CuPy's current stream.
-    """
+    """``CumlArray``: CuPy's dict of when it was made, with strides. rapidsai/cuml,
+    python/cuml/cuml/internals/array.py: so its stream is the one that was CuPy's then, which
+    nothing of it keeps. ArrayViews' ``cupy_ndarray`` hands out CuPy's own array, whose dict names
+    CuPy's current stream."""
 
     name, module = "cuML", "cuml.internals.array"
     said = as_floats(descr=[("", "<f4")], strides=(4,), version=3)
@@ -190,20 +171,16 @@ class NumbaOf(Making):
 
 class CusignalShared(NumbaOf):
     """``get_shared_mem``: ``numba.cuda.mapped_array``, pinned memory of the host.
-
-    https://github.com/rapidsai/cusignal, python/cusignal/utils/arraytools.py.
-    """
+    rapidsai/cusignal, python/cusignal/utils/arraytools.py."""
 
     name, memory = "cuSignal", "pinned"
 
 
 class PyArrowBuffer(NumbaOf):
     """``CudaBuffer.to_numba()`` as the memory of a ``DeviceNDArray``, ArrayViews' way as well.
-
-    https://github.com/apache/arrow, python/pyarrow/_cuda.pyx, and
-    https://github.com/xnd-project/arrayviews, arrayviews/cuda/pyarrow_cuda_buffer_as.py. Numba's
-    memory pointer has no owner, so the array does not keep the buffer.
-    """
+    apache/arrow, python/pyarrow/_cuda.pyx, and xnd-project/arrayviews,
+    arrayviews/cuda/pyarrow_cuda_buffer_as.py. Numba's memory pointer has no owner, so the array
+    does not keep the buffer."""
 
     name = "PyArrow"
 
