@@ -18,8 +18,9 @@ ray = pytest.importorskip("ray")
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::FutureWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+    ),
     pytest.mark.timeout(180),
 ]
 
@@ -27,9 +28,7 @@ SECONDS = 60
 (CODE,) = [block for block in BLOCKS if "register_serializer" in block]
 
 
-def registered() -> None:
-    """Run the code of the page, as each process that sends views does."""
-    exec(CODE, {"convert": convert, "CaiView": CaiView, "DLPackView": DLPackView})
+NAMES = {"convert": convert, "CaiView": CaiView, "DLPackView": DLPackView}
 
 
 class Process:
@@ -38,7 +37,7 @@ class Process:
     def __init__(self, code: str | None) -> None:
         self.cuda = simulated_cuda(check=False).__enter__()
         if code:
-            exec(code, {"convert": convert, "CaiView": CaiView, "DLPackView": DLPackView})
+            exec(code, dict(NAMES))
 
     def late(self, value: float, kind: str = "DLPackView", dtype: str = "float32") -> Any:
         """Make an array that is written late, beside a stream that stays busy."""
@@ -61,13 +60,8 @@ class Process:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    path = os.pathsep.join(sys.path)
-    ray.init(
-        num_cpus=3,
-        include_dashboard=False,
-        log_to_driver=False,
-        runtime_env={"env_vars": {"PYTHONPATH": path}},
-    )
+    environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
+    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, runtime_env=environment)
     yield
     ray.shutdown()
 
@@ -91,13 +85,10 @@ def test_a_view_goes_from_process_to_process_once_it_is_written(
     assert ray.get(first.pending.remote(), timeout=SECONDS) == 1, "the other stream's work"
 
 
-def test_the_driver_program_has_its_own_copy(two: Any, cuda: Any) -> None:
+def test_the_driver_program_has_its_own_copy_and_sends_views_too(two: Any, cuda: Any) -> None:
     view = ray.get(two[0].late.remote(7.0), timeout=SECONDS)
     assert convert(view, "numpy").tolist() == [7.0] * 4
-
-
-def test_it_sends_views_too(two: Any, cuda: Any) -> None:
-    registered()
+    exec(CODE, dict(NAMES))
     try:
         view = to_dlpack(cuda.array([5.0, 6.0]))
         seen = ray.get(two[0].seen.remote(view), timeout=SECONDS)

@@ -24,88 +24,66 @@ def torchs(name: str, make: Any, **members: Any) -> Any:
     return kind()
 
 
-def refusing(_: Any) -> int:
-    """Fail, as torch's table does for what has no strides."""
+def refused(_: Any) -> int:
+    """Torch's table fails for what has no strides."""
     return 0
-
-
-def part(cuda: Any) -> Any:
-    return lambda *_: cuda.array([1.0, 2.0])
 
 
 def nothing(_: Any) -> Any:
     return capsules.HandMade(0, null=("data",))
 
 
-def without_a_table(cuda: Any) -> Any:
-    members = {
-        "__dlpack__": lambda _, **__: nothing(_).capsule(),
-        "__dlpack_device__": lambda _: (2, 0),
-        "to_local": lambda _: None,
-        "inner": cuda.array([1.0]),
-    }
-    return type("Sharded", (), members)()
+def one(name: str, **members: Any) -> Any:
+    return type(name, (), members)()
 
 
 class Masked(OnlyCai):
     def __init__(self, cuda: Any) -> None:
-        self.values, self.mask = (
-            cuda.array([1.0] * 4, speaks="cai3"),
-            cuda.array(shape=4, speaks="cai3"),
-        )
+        self.values, self.mask = (cuda.array([1.0] * 4, speaks="cai3") for _ in range(2))
         super().__init__(interface(self.values, mask=self.mask), keep=self)
 
 
-class Stream:
-    """A library's stream, on the legacy default one."""
+def objects(cuda: Any) -> dict[str, Any]:
+    x = cuda.array([1.0, 2.0])
 
-    cuda_stream = 0
+    def part(*_: Any) -> Any:
+        return x
 
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, 0
-
-
-def followed(cuda: Any) -> Any:
-    x = cuda.array([1.0] * 4)
-    table = tables.table(lambda _: capsules.HandMade(x.ptr, owner=x))
-    return tables.speaker(table, stop_gradient=False, detach=lambda _: x)()
-
-
-OBJECTS: dict[str, Any] = {
-    "a jagged tensor": lambda cuda: torchs(
-        "NestedTensor", refusing, layout="torch.jagged", values=part(cuda), offsets=part(cuda)
-    ),
-    "a nested tensor": lambda cuda: torchs(
-        "Tensor", refusing, is_nested=True, values=part(cuda), offsets=part(cuda)
-    ),
-    "a COO tensor": lambda cuda: torchs(
-        *("Tensor", refusing),
-        layout="torch.sparse_coo",
-        to_dense=part(cuda),
-        coalesce=lambda x: x,
-        values=part(cuda),
-    ),
-    "a CSR tensor": lambda cuda: torchs(
-        "Tensor", refusing, layout="torch.sparse_csr", to_dense=part(cuda), values=part(cuda)
-    ),
-    "a sparse matrix": lambda cuda: type(
-        "csr_matrix",
-        (),
-        {"todense": part(cuda), "data": cuda.array([1.0]), "indices": cuda.array([1.0])},
-    )(),
-    "a masked array": Masked,
-    "a distributed tensor": lambda cuda: torchs("DTensor", nothing, to_local=part(cuda)),
-    "a wrapper": lambda cuda: torchs("TwoTensor", nothing, inner=cuda.array([1.0])),
-    "a wrapper without a table": without_a_table,
-    "a stream on the legacy default one": lambda cuda: Stream(),
-    "a tensor that autograd follows": followed,
-}
+    parts = {"values": part, "offsets": part}
+    sparse = {"to_dense": part, "values": part}
+    return {
+        "a jagged tensor": torchs("NestedTensor", refused, layout="torch.jagged", **parts),
+        "a nested tensor": torchs("Tensor", refused, is_nested=True, **parts),
+        "a COO tensor": torchs(
+            *("Tensor", refused), layout="torch.sparse_coo", coalesce=lambda x: x, **sparse
+        ),
+        "a CSR tensor": torchs("Tensor", refused, layout="torch.sparse_csr", **sparse),
+        "a sparse matrix": one("csr_matrix", todense=part, data=x, indices=x),
+        "a masked array": Masked(cuda),
+        "a distributed tensor": torchs("DTensor", nothing, to_local=part),
+        "a wrapper": torchs("TwoTensor", nothing, inner=x),
+        "a wrapper without a table": one(
+            "Sharded",
+            __dlpack__=lambda _, **__: nothing(_).capsule(),
+            __dlpack_device__=lambda _: (2, 0),
+            to_local=lambda _: None,
+            inner=x,
+        ),
+        "a stream on the legacy default one": one(
+            "Stream", cuda_stream=0, __cuda_stream__=lambda _: (0, 0)
+        ),
+        "a tensor that autograd follows": tables.speaker(
+            tables.table(lambda _: capsules.HandMade(x.ptr, owner=x)),
+            stop_gradient=False,
+            detach=part,
+        )(),
+    }
 
 
 @each("remedies", "remedies")
 def test_a_message_names_a_remedy_that_works(row: Any, cuda: Any) -> None:
     names = {
-        "x": OBJECTS[row["kind"]](cuda),
+        "x": objects(cuda)[row["kind"]],
         "a": cuda.array([1.0], speaks=("dlpack", "cai3")),
         **{door.__name__: door for door in (to_cai, from_cai, to_dlpack, convert)},
     }
@@ -122,20 +100,10 @@ def test_what_hides_a_library_is_named_by_its_path(row: Any, tmp_path: Path) -> 
     (made if row["made"].endswith("/") else made.parent).mkdir(exist_ok=True, parents=True)
     if not row["made"].endswith("/"):
         made.write_text("")
-    program = f"""
-        from cai_bridge import convert
-        from cai_bridge.testing import simulated_cuda
-        with simulated_cuda() as cuda:
-            x = cuda.array([1.0])
-            try:
-                convert(x, {row["to"]!r})
-            except ImportError as error:
-                print(error)
-    """
-    text = "\n".join(line[8:] for line in program.splitlines())
+    program = f"from cai_bridge import convert; convert([], {row['to']!r})"
     ran = subprocess.run(
-        [sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     place = str(tmp_path / row["path"])
-    assert f"to: got the module {row['to']!r} of {place}, which is not the library" in ran.stdout
-    assert "rename what hides it there, or run the program elsewhere" in ran.stdout
+    assert f"to: got the module {row['to']!r} of {place}, which is not the library" in ran.stderr
+    assert "rename what hides it there, or run the program elsewhere" in ran.stderr
