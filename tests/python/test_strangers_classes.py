@@ -23,33 +23,15 @@ def torchs(cuda, *bases, **members):
     """An object of a type that answers as torch's tensors do, by its exchange API."""
     x = cuda.array([1.0] * 4, speaks=())
     table = tables.table(lambda _: capsules.HandMade(x.ptr, owner=x, dtype=(5, 64, 1), shape=(2,)))
-    return tables.speaker(
-        table, *bases, **{"requires_grad": False, "is_neg": lambda _: False, **members}
-    )()
-
-
-QUESTIONS = {
-    "another type's method": lambda cuda: (torchs(cuda, is_conj=list.copy), "abc".upper),
-    "another type's method, of its base": lambda cuda: (
-        torchs(cuda, list, is_conj=list.copy),
-        {}.copy,
-    ),
-    "a type of the same name": lambda cuda: (
-        torchs(cuda, is_conj=descriptor("method_descriptor", lambda: True)),
-        None,
-    ),
-    "an attribute of the same name": lambda cuda: (
-        torchs(cuda, requires_grad=descriptor("getset_descriptor", True), is_conj=lambda _: False),
-        None,
-    ),
-}
+    members = {"requires_grad": False, "is_neg": lambda _: False, **members}
+    return tables.speaker(table, *bases, **members)()
 
 
 @each("strangers", "question")
 def test_a_method_that_is_not_the_types_own_is_asked_as_python_does(row, cuda):
-    x, own = QUESTIONS[row["kind"]](cuda)
-    if own is not None:
-        x.is_conj = own
+    x = eval(row["made"], {**globals(), "cuda": cuda})
+    if "own" in row:
+        x.is_conj = eval(row["own"])
     if row["answer"] == "yes":
         with pytest.raises(BufferError, match=r"^(conj|requires_grad): got"):
             to_cai(x)
@@ -83,31 +65,19 @@ def wrapper(cuda, negated):
 
         return ask
 
-    def make(_):
-        return capsules.HandMade(x.ptr, owner=x, flags=capsules.READ_ONLY)
-
+    table = tables.table(lambda _: capsules.HandMade(x.ptr, owner=x, flags=capsules.READ_ONLY))
     members = {"requires_grad": property(refusing(False)), "is_conj": refusing(False)}
     members["is_neg"] = refusing(negated)
-    return tables.speaker(tables.table(make), __module__="torch.utils.dlpack", **members)()
+    return tables.speaker(table, __module__="torch.utils.dlpack", **members)()
 
 
 def jaxs(cuda, **fields):
     x = cuda.array([1.0] * 4, speaks=())
-    answer = lambda **_: capsules.HandMade(x.ptr, owner=x, **fields).capsule()  # noqa: E731
     asked = {
-        "__dlpack__": lambda _, **wishes: answer(**wishes),
+        "__dlpack__": lambda _, **__: capsules.HandMade(x.ptr, owner=x, **fields).capsule(),
         "__dlpack_device__": lambda _: (2, 0),
     }
     return type("ArrayImpl", (), {"__module__": "jaxlib._jax", **asked})()
-
-
-KNOWN = {
-    "a wrapper that answers no question": lambda cuda: wrapper(cuda, negated=False),
-    "a wrapper of a negated tensor": lambda cuda: wrapper(cuda, negated=True),
-    "a versioned capsule with the flag": lambda cuda: jaxs(cuda, flags=capsules.READ_ONLY),
-    "a versioned capsule without it": jaxs,
-    "a legacy capsule": lambda cuda: jaxs(cuda, form="legacy"),
-}
 
 
 @each("strangers", "known")
@@ -116,7 +86,7 @@ def test_a_class_of_a_known_library_that_does_something_new(row, cuda, monkeypat
     torch.DisableTorchFunctionSubclass = Questions()
     monkeypatch.setitem(sys.modules, "torch._C", torch)
     monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
-    x = KNOWN[row["kind"]](cuda)
+    x = eval(row["made"], {**globals(), "cuda": cuda})
     if "refused" in row:
         with pytest.raises(BufferError, match=f"^{row['refused']}: got"):
             to_cai(x)
@@ -136,13 +106,11 @@ def ways(x, said):
         own = tables.speaker(tables.table(lambda _: made(way)))
         return {"__dlpack_c_exchange_api__": own.__dlpack_c_exchange_api__}
 
+    cai = {"__cuda_array_interface__": property(lambda _: said.append("dict") or interface(x))}
     return {
-        "exchange API": table("exchange API"),
-        "another exchange API": table("another exchange API"),
+        **{way: table(way) for way in ("exchange API", "another exchange API")},
         "__dlpack__": {"__dlpack__": lambda _, **__: made("__dlpack__").capsule()},
-        "dict": {
-            "__cuda_array_interface__": property(lambda _: said.append("dict") or interface(x))
-        },
+        "dict": cai,
     }
 
 
@@ -151,17 +119,21 @@ def test_a_class_that_is_changed_is_looked_at_again(row, cuda):
     x, said = cuda.array([1.0] * 4, speaks=()), list[str]()
     speaks = ways(x, said)
     kind = type("Changes", (), {})
-    for name, value in [pair for way in row["first"] for pair in speaks[way].items()]:
+    first, then = (
+        {name: value for way in row[when] for name, value in speaks[way].items()}
+        for when in ("first", "then")
+    )
+    for name, value in first.items():
         setattr(kind, name, value)
     one = kind()
-    if row["first"]:
+    if first:
         assert to_cai(one).shape == (4,)
     else:
         with pytest.raises(TypeError, match="without a known"):
             to_cai(one)
-    for name in {name for way in row["first"] for name in speaks[way]}:
+    for name in first:
         delattr(kind, name)
-    for name, value in [pair for way in row["then"] for pair in speaks[way].items()]:
+    for name, value in then.items():
         setattr(kind, name, value)
     said.clear()
     if "refused" in row:
