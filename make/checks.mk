@@ -21,7 +21,7 @@ test-no-habits: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  #
 # Libraries that run on CPUs, and are too large for every push.
 CLIENTS := $(addprefix tests/python/libraries/test_, jax.py jax_streams.py warp.py warp_program.py) \
 	$(addprefix tests/python/test_, hosts_decoded.py gradients.py compiled_jax.py compiled_torch.py \
-	compiled_results.py compiled_writes.py compiled_schema.py compiled_direct.py dask.py ray.py)
+	compiled_schema.py dask.py ray.py)
 
 test-clients: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests of Dask, JAX, MAX, Paddle, pyarrow, PyTorch, Ray and Warp with the real libraries, on CPUs
 	$(BIN)/python -m pip install --quiet --group clients

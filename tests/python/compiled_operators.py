@@ -3,11 +3,6 @@
 NumPy stands for a library of arrays on a GPU: its arrays are over the tensors' memory.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 from test_gradients import both, boths_gradient, cube, cubes_gradient
@@ -29,7 +24,7 @@ CUBE = "(Tensor x, float by=2.0) -> Tensor"
 made = adapt(cube, "numpy", op=f"cai_test::cube{CUBE}", backward=cubes_gradient)
 
 
-def second(of_gradient: Any, gradient: Any, x: Any, by: float) -> Any:
+def second(of_gradient, gradient, x, by):
     return 3 * by * of_gradient * x**2, 6 * by * of_gradient * gradient * x
 
 
@@ -56,39 +51,39 @@ made_pair = adapt(
 
 
 @adapt(to="numpy", op=f"cai_test::into{CUBE}", into=True, backward=cubes_gradient)
-def written(x: Any, by: float, y: Any) -> None:
+def written(x, by, y):
     np.multiply(by, x**3, out=y)
 
 
 @adapt(to="numpy", op="cai_test::add_(Tensor(a!) x, Tensor y) -> ()")
-def add_(x: Any, y: Any) -> None:
+def add_(x, y):
     x += y
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_compiled() -> None:
+def nothing_is_compiled():
     torch._dynamo.reset()
 
 
 @pytest.fixture
-def x() -> Any:
+def x():
     return torch.tensor([[1.0, 2.0, 3.0], [-1.0, 0.5, 0.0]], dtype=torch.float64)
 
 
-def same(one: Any, other: Any) -> None:
+def same(one, other):
     torch.testing.assert_close(one, other)
 
 
-def compiled(f: Callable[..., Any], backend: str, **how: Any) -> Callable[..., Any]:
+def compiled(f, backend, **how):
     return torch.compile(f, backend=backend, fullgraph=True, **how)
 
 
-def around(f: Callable[..., Any]) -> Callable[..., Any]:
+def around(f):
     """Work of PyTorch's before and behind, which a compiler would fuse."""
     return lambda x: (f(x.sin() + 1.0, 2.0) * 3.0).cos()
 
 
-def gradient(f: Callable[..., Any], x: Any) -> Any:
+def gradient(f, x):
     x = x.detach().clone().requires_grad_()
     f(x).sum().backward()
     return x.grad
