@@ -27,17 +27,11 @@ ROUTES = 40
 
 @dataclass
 class Totals:
-    """Counts of programs, steps and routes, and the programs that failed.
+    """Counts of programs, steps and routes, and the programs that failed."""
 
-    Attributes
-    ----------
-    asked : dict
-        What the run was asked for.
-    path : Path or None
-        Where the JSON goes, from time to time.
-    """
-
+    # What the run was asked for.
     asked: dict[str, Any]
+    # Where the JSON goes, from time to time.
     path: Path | None = None
     began: float = field(default_factory=time.monotonic)
     programs: int = 0
@@ -99,7 +93,6 @@ class Totals:
             new.replace(self.path)
 
     def line(self) -> str:
-        """All in one line."""
         named = {"error": "errors"}
         outcomes = ", ".join(f"{self.outcomes[one]} {named.get(one, one)}" for one in OUTCOMES)
         used = self.counts.get("libraries", Counter()).most_common()
@@ -176,7 +169,6 @@ class Soak:
         self.totals = Totals({**said, "versions": crew.ready.versions}, asked.json)
 
     def replay_command(self, seed: int) -> str:
-        """Write the command that shows a program of this run again."""
         words = ["python", "-m", "tests.soak", "--replay", str(seed)]
         for name, option in ABOUT_PROGRAMS.items():
             value = getattr(self.asked, name)
@@ -283,7 +275,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     add = parser.add_argument
     for name, option in ABOUT_PROGRAMS.items():
-        add(f"--{name}", **option)  # type: ignore[arg-type]
+        add(f"--{name}", **option)
     add("--seconds", type=float, help="for how long programs are begun")
     add("--programs", type=int, help="how many; where no time is said, as many as take minutes")
     add("--seed", type=int, default=0, help="the first program's")

@@ -55,29 +55,20 @@ class Task:
         return range(self.seed, self.seed + self.count)
 
     def program(self, seed: int) -> Program:
-        if self.given is not None:
-            return self.given
-        drawn: Program = self.world.room.program(seed, self.setup)
-        return drawn
+        return self.given or self.world.room.program(seed, self.setup)
 
 
 @dataclass
 class Outcome:
-    """What came of a program.
-
-    Attributes
-    ----------
-    at : int or None
-        The step where it went wrong, where that is known.
-    raised : str
-        What is wrong in a word: of an error, the type of what was raised.
-    """
+    """What came of a program."""
 
     number: int
     outcome: str
     text: str = ""
     steps: int = 0
+    # The step where it went wrong, where that is known.
     at: int | None = None
+    # What is wrong in a word: of an error, the type of what was raised.
     raised: str = ""
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     seed: int = 0
@@ -89,7 +80,6 @@ class Outcome:
 
 
 def run(task: Task, progress: Any = None) -> list[Outcome]:
-    """Run programs in this process."""
     outcomes = []
     for seed in task.seeds:
         drawn = task.program(seed)
@@ -252,17 +242,7 @@ ENVIRONMENT = {
 
 
 class Crew:
-    """Runs tasks, as many at once as there are `jobs`.
-
-    Parameters
-    ----------
-    world : World
-        Where programs run.
-    jobs : int
-        How many at once.
-    limit_s : float
-        How long one may take.
-    """
+    """Runs tasks, as many at once as there are `jobs`, each for at most `limit_s`."""
 
     def __init__(self, world: World, jobs: int, limit_s: float) -> None:
         self.world, self.jobs, self.limit_s = world, jobs, limit_s
@@ -314,14 +294,13 @@ class Crew:
     def task(self, **wanted: object) -> Task:
         self._numbers += 1
         wanted = {"limit_s": self.limit_s, **wanted}
-        return Task(self._numbers, self.world, **wanted)  # type: ignore[arg-type]
+        return Task(self._numbers, self.world, **wanted)
 
     def send(self, task: Task) -> None:
         self._connection.send(task)
         self.flying[task.number] = task
 
     def outcomes(self, within_s: float) -> list[Outcome]:
-        """Wait for what came of some task."""
         if not self._connection.poll(within_s):
             return []
         try:
@@ -337,7 +316,6 @@ class Crew:
         return outcomes
 
     def run(self, tasks: Iterable[Task], until: float = float("inf")) -> Iterator[Outcome]:
-        """Run tasks as they come; none is begun after a moment of `time.monotonic`."""
         left = iter(tasks)
         more = True
         while more or self.flying or self._again:

@@ -36,20 +36,13 @@ Libraries = tuple[Any, Any]
 
 
 class Bridge:
-    """What is called for a step: `stream` is what the step names, an object or a handle.
+    """What is called for a step: `stream` is what the step names, an object or a handle."""
 
-    Attributes
-    ----------
-    native : bool
-        Whether arrays are handed over as they are.
-    shares_current : bool
-        Whether all libraries have one current stream between them.
-    keeps_cycles : bool
-        Whether arrays survive the collector as long as somebody holds them.
-    """
-
+    # Whether arrays are handed over as they are.
     native = False
+    # Whether all libraries have one current stream between them.
     shares_current = False
+    # Whether arrays survive the collector as long as somebody holds them.
     keeps_cycles = True
 
     def to_cai(self, source: Any, step: ToCai, stream: Any) -> Any:
@@ -131,7 +124,6 @@ def given(**arguments: Any) -> dict[str, Any]:
 
 
 def in_thread(thread: bool, call: Callable[[], object]) -> None:
-    """Call, in another thread where that is said."""
     if thread:
         in_another_thread(call)
     else:

@@ -31,31 +31,20 @@ MEMORY: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class World:
-    """A place, and what is between the libraries there.
+    """A place, and what is between the libraries there."""
 
-    Attributes
-    ----------
-    place : str
-        ``"device"``: arrays of the simulated device, with a model of all that it has to do;
-        ``"gpu"``: the libraries; or ``"simulated"``: stand-ins for them on the simulated device.
-    control : bool
-        Whether arrays are handed over without a bridge, between libraries.
-    fault : str
-        What is planted, one of the room's faults; empty for nothing.
-    memory : str
-        Where the libraries get memory from on a GPU: ``"pools"``, their own; ``"async"``, the
-        driver's pool (`cuMemAllocAsync`), by PyTorch, CuPy and JAX; or ``"segments"``, PyTorch's
-        expandable segments (`cuMemMap`).
-    without : str
-        The call of the driver of which each program leaves a needed one out; on the device alone.
-    strangers : bool
-        Whether the bridge knows no library; on the device alone.
-    """
-
+    # "device": arrays of the simulated device, with a model of all that it has to do; "gpu": the
+    # libraries; "simulated": stand-ins for them on the simulated device.
     place: str = "gpu"
+    # Whether arrays are handed over without a bridge, between libraries.
     control: bool = False
+    # What is planted, one of the room's faults.
     fault: str = ""
+    # Where the libraries get memory from on a GPU: "pools", their own; "async", the driver's pool
+    # (`cuMemAllocAsync`), by PyTorch, CuPy and JAX; or "segments", PyTorch's expandable segments.
     memory: str = "pools"
+    # On the device alone: the call of the driver of which each program leaves a needed one out, and
+    # whether the bridge knows no library.
     without: str = ""
     strangers: bool = False
 
@@ -67,26 +56,15 @@ class World:
 
 @dataclass(frozen=True)
 class Program:
-    """Steps of some threads, in an order that they may come in.
+    """Steps of some threads, in an order that they may come in."""
 
-    Attributes
-    ----------
-    manner : str
-        How libraries are told streams: ``"told"`` names them by objects, ``"handles"`` by bare
-        handles, ``"unsaid"`` not at all. On the simulated device, where there are no libraries,
-        each step says it.
-    libraries : tuple of str
-        Those that work in it.
-    collects : bool
-        Whether Python's collector runs by itself, too.
-    listens : bool
-        Whether somebody listens to the bridge's log records.
-    """
-
+    # How libraries are told streams: "told" names them by objects, "handles" by bare handles,
+    # "unsaid" not at all. On the simulated device, which has no libraries, each step says it.
     manner: str
     libraries: tuple[str, ...]
     threads: int
     steps: tuple[Any, ...]
+    # Whether Python's collector runs by itself, too; whether somebody listens to log records.
     collects: bool = False
     listens: bool = False
 
@@ -105,7 +83,6 @@ class Program:
 
 
 def listing(program: Program) -> str:
-    """Write a program down, one step a line."""
     if not program.libraries:
         return s.listing(program.steps)
     head = f"# {program.manner}; {', '.join(program.libraries)}; {program.threads} thread(s)"
@@ -170,7 +147,6 @@ class Making:
         return False
 
     def pushed(self, step: Step | None) -> str | None:
-        """Add a step, and name what it makes."""
         return step.makes() if step is not None and self.push(step) else None
 
     def chance(self, share: float) -> bool:

@@ -26,16 +26,8 @@ Attempt = Callable[[list[Program]], list[Any]]
 class Shrinking:
     """A program that fails, and how.
 
-    Parameters
-    ----------
-    is_right : callable
-        Whether a program is one.
-    attempt : callable
-        Runs programs; gives one failure of each, or None.
-    until : float
-        When to end, by `time.monotonic`.
-    at_once : int
-        How many programs are tried at once.
+    `is_right` tells whether a program is one; `attempt` runs some, `at_once` so many, and gives one
+    failure of each, or None; `until` is when to end, by `time.monotonic`.
     """
 
     def __init__(
@@ -142,7 +134,6 @@ def cuts(program: Program, failure: Any) -> Iterator[Program]:
 
 
 def without(program: Program, gone: set[int]) -> Program:
-    """Leave steps out, and what needs what they make."""
     names: set[str] = set()
     kept = []
     for number, step in enumerate(program.steps):
@@ -175,13 +166,11 @@ def only(steps: tuple[Any, ...], root: str, roots: dict[str, str]) -> tuple[Any,
 
 
 def simplified(program: Program, at: int) -> Iterator[Program]:
-    """List the same with simpler forms of a step."""
     for simpler in forms(program.steps, at):
         yield program.of((*program.steps[:at], simpler, *program.steps[at + 1 :]))
 
 
 def forms(steps: tuple[Any, ...], at: int) -> Iterator[Any]:
-    """List simpler forms of a step."""
     step = steps[at]
     yield from step.simpler()
     for field in fields(step):

@@ -55,7 +55,6 @@ _HANDLE = {"t": "{}.cuda_stream", "c": "{}.ptr", "n": "int({})", "w": "{}.cuda_s
 
 
 def stream_of(argument: Argument) -> str | None:
-    """Name the stream that an argument is about."""
     return argument.partition(".")[0] if isinstance(argument, str) else None
 
 
@@ -129,7 +128,6 @@ class Step:
         return self.says.format_map(vars(self))
 
     def method(self, room: Any) -> Any:
-        """Find what a room has for this kind of step."""
         return getattr(room, method_of(type(self)))
 
     def within(self) -> tuple[str | None, ...]:
@@ -140,7 +138,6 @@ class Step:
         return getattr(self, "name", None)
 
     def names(self) -> set[str]:
-        """All that it makes."""
         made = self.makes()
         return set() if made is None else {made}
 
@@ -174,7 +171,6 @@ class Step:
         return found
 
     def library_used(self) -> str | None:
-        """Name the library that does something in this step."""
         return getattr(self, "library", None)
 
 

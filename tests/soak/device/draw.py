@@ -69,7 +69,6 @@ class Drawing(Making):
 
     def mend(self, lacking: Unordered, step: s.Step) -> bool:
         """Order one of the accesses that a step has to come after."""
-        del step
         if self.model.capture is not None:
             return False
         number = (lacking.missing & -lacking.missing).bit_length() - 1
@@ -134,12 +133,10 @@ class Drawing(Making):
         return found[-1] if self.chance(0.5) else self.pick(found)
 
     def place(self, source: str) -> int:
-        """Where the producer's streams are."""
         view = self.model.views.get(source)
         return self.model.arrays[source].device if view is None else view.place
 
     def at(self, source: str) -> int:
-        """Where the consumer's streams are."""
         view = self.model.views.get(source)
         return self.model.arrays[source].device if view is None else view.at
 
@@ -161,7 +158,6 @@ class Drawing(Making):
         return f"{stream}.external" if not s.is_default(stream) and self.chance(0.1) else stream
 
     def works_on(self, source: str, device: int) -> str | None:
-        """The stream that the producer's library works on."""
         if source[0] not in "xy":
             return self.current(device)
         array = self.model.arrays[source]

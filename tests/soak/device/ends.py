@@ -73,7 +73,6 @@ class Ends(Model):
         self.met = {**self.met, root: self.met.get(root, frozenset()) | found}
 
     def change(self, name: str, view: View) -> None:
-        """Have a view hold other streams than before."""
         before, self.views[name] = self.views[name], view
         self._meet(view)
         for stream in view.streams():
@@ -216,7 +215,6 @@ class Ends(Model):
                 wants(home is not None or view.home is None, "closed: the host waits for its GPU")
                 users.append(home or f"L{view.place}")
         elif user.kind == "on":
-            assert user.kept is not None
             alive = self.confirmed(user.kept, view)
             users += [alive] if alive else []
             unsure, lacking = alive is None, {user.kept.stream}
@@ -357,7 +355,6 @@ class Ends(Model):
         self.change(name, view._replace(home=None, user=user))
 
     def _reachable(self) -> set[str]:
-        """List what the program can reach by its names."""
         found, left = set[str](), list(self.named)
         while left:
             name = left.pop()

@@ -150,7 +150,6 @@ class Exports(Ends):
         self.count[memory] -= 1
 
     def _queue(self, argument: s.Argument, view: View, at: int) -> str:
-        """Name the stream that a copy is made on."""
         stream = self.asked(argument, at, gpus=False)
         if stream is not None:
             # One of another GPU waits for the copy.
@@ -317,7 +316,6 @@ class Exports(Ends):
         return on
 
     def _reads_dict(self, step: s.Consume, view: View, kind: str) -> str:
-        """Read the dict: the stream to work on."""
         own = str(s.stream_of(step.stream))
         ready = self.named_by_dict(step.source, own if kind == "cai-trusting" else None)
         if kind == "cai-trusting" or ready is None:

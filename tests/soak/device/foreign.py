@@ -105,7 +105,6 @@ class ByHand:
 def adopted(kind: type, capsule: Any) -> Any:
     """Make a view of a capsule's tensor by the exchange table of its class."""
     table, taken = exchange_table(kind), take(capsule)
-    assert table is not None
     prototype = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
     out = ctypes.c_void_p()
     imports = prototype(table.struct.managed_tensor_to_py_object_no_sync)

@@ -103,7 +103,6 @@ class Bridge(Exports):
         return self._viewed(step) if source[0] in "vk" else self._taken(asked)
 
     def _made_of(self, step: s.ToCai, view: View) -> None:
-        """A view for the consumer, of what was imported."""
         source = step.source
         array = self.arrays[view.array]
         stream = self.asked(step.stream, view.at, gpus=view.gpus)
@@ -267,7 +266,6 @@ class Bridge(Exports):
         return self.exporters(array.pending)
 
     def _by_dict(self, view: View) -> View:
-        """A dict that names a stream, which its exporter keeps."""
         array = self.arrays[view.array]
         pending = array.pending
         view = view._replace(unnamed=not array.empty)
@@ -329,7 +327,6 @@ class Bridge(Exports):
         return view._replace(ready=told(stream, on), on=on).above(*([kept] if kept else []))
 
     def _dict(self, step: s.FromCai) -> View:
-        """A dict, whose stream the caller may declare."""
         array = self.arrays[step.source]
         device, cai = array.device, array.says("cai")
         wants(cai is not None and not (step.as_dict and array.empty))

@@ -49,7 +49,6 @@ class Wrong(Exception):
 
 def compare(name: str, value: Any, expected: tuple[str, int] | None) -> None:
     """All items must be the one value that was written last."""
-    assert expected is not None
     items = [value]
     while items and isinstance(items[0], list):
         items = [item for row in items for item in row]
@@ -390,7 +389,6 @@ class Machine:
                 del self.arrays[array]
 
     def _compare(self, name: str) -> None:
-        """A view says what the model has of it."""
         made, view = self.objects[name], self.model.views[name]
         array = self.model.arrays[view.array]
         if array.empty:
@@ -494,7 +492,6 @@ def _carried_out(
 
 
 def reported(cuda: Any) -> Failure | None:
-    """Tell the first thing that the simulated device reports."""
     if not cuda._session.reports():
         return None
     report = cuda.reports[0]

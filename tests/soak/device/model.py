@@ -125,7 +125,6 @@ class View(NamedTuple):
         return self._replace(upstream=tuple(upstream))
 
     def known(self) -> list[StreamRef]:
-        """List the streams that it has to do with, and who keeps them."""
         known = (self.on, self.home, *self.upstream, self.user.kept, *self.user.seen)
         return [one for one in known if one is not None]
 
@@ -231,7 +230,6 @@ class Model(Order):
         return stream
 
     def alive(self) -> frozenset[str]:
-        """The arrays that must be alive."""
         return frozenset(name for name in self.count if name[0] in "xy")
 
     def may_live(self, array: str) -> bool:
@@ -239,7 +237,6 @@ class Model(Order):
         return array in self.maybe
 
     def root(self, array: str) -> str:
-        """The array whose memory an array has."""
         return self.arrays[array].root or array
 
     def allocates(self) -> None:
@@ -360,7 +357,6 @@ class Model(Order):
         self.device = step.device
 
     def _close(self, step: s.Close) -> None:
-        """A stream is destroyed while objects of it are held."""
         stream = step.stream
         wants(not s.is_default(stream) and not self.is_captured(stream))
         for name in (*self.count, *self.maybe):

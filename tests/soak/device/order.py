@@ -35,7 +35,6 @@ class Capture(NamedTuple):
     nodes: tuple[Captured, ...]
 
     def add(self, stream: str, node: Captured) -> Capture:
-        """Add a node on a stream."""
         before = self.members[stream]
         members = {**self.members, stream: before | 1 << len(self.nodes)}
         return self._replace(members=members, nodes=(*self.nodes, node._replace(before=before)))
@@ -146,7 +145,6 @@ class Order:
         self.graphs: dict[str, Graph] = {}
 
     def copy(self):
-        """Another one to try a step on."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         for name, value in self.__dict__.items():
@@ -184,7 +182,6 @@ class Order:
         return self.closure(stream) if self.strict else self.advance(stream)
 
     def connect(self, first: str, then: str) -> None:
-        """An event, recorded on `first`, that `then` waits for."""
         point = self._point(first)
         self.recorded |= point
         if not self.strict:
@@ -201,7 +198,6 @@ class Order:
         if self._meets_capture(first, then):
             self._captured_edge(first, then, back=back)
         elif self._is_left_out(Made(self.number, "edge", (first, then))):
-            assert self.without is not None
             # The other of its two calls is made, and is an action on its stream.
             self.advance(then if self.without.stale else first)
             self.after[then] |= self.recorded if self.without.stale else 0
@@ -237,9 +233,7 @@ class Order:
                 return
             if self.lanes[then].kind == "legacy":
                 raise Barred("a fork to the legacy default stream")
-        assert self.capture is not None
         if self._is_left_out(Made(self.number, "edge", (first, then), captured=True)):
-            assert self.without is not None
             if self.without.stale or not self.is_captured(then):
                 raise Refused("an order that a capture is made of")
             return
@@ -252,7 +246,6 @@ class Order:
 
     def fork(self, first: str, then: str) -> None:
         """Have a stream join the capture, or wait inside it."""
-        assert self.capture is not None
         if not self.is_captured(first) or self.lanes[then].kind == "legacy":
             raise Refused("an order that a capture does not take")
         if self.capture.origin is not None and self.lanes[then].device != self._device():
@@ -260,7 +253,6 @@ class Order:
         self.capture = self.capture.fork(first, then)
 
     def _device(self) -> int:
-        assert self.capture is not None
         return self.lanes[self.capture.origin].device
 
     def own_wait(self, first: str, then: str) -> None:
@@ -328,7 +320,6 @@ class Order:
         if place != HOST and self.is_beside(place):
             raise Refused("the legacy default stream beside a captured blocking stream")
         if self.is_captured(place):
-            assert self.capture is not None
             made = self.capture.access(place, Captured(0, block, write, effect))
             if made is None:
                 raise Unordered(0, place)

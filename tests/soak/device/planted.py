@@ -21,18 +21,12 @@ from .handover import Bridge
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault, and how the first of the failures that it makes is to be named.
-
-    Attributes
-    ----------
-    functions : dict of str to callable
-        What stands in for functions of the bridge.
-    lies : frozenset of str
-        What the model promises too much.
-    """
+    """A fault, and how the first of the failures that it makes is to be named."""
 
     finds: str
+    # What stands in for functions of the bridge.
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    # What the model promises too much.
     lies: frozenset[str] = frozenset()
 
     def model(self) -> Bridge:
@@ -43,7 +37,6 @@ class Fault:
 
     @contextlib.contextmanager
     def planted(self) -> Iterator[None]:
-        """Put it in place."""
         before = {name: getattr(cai_bridge, name) for name in self.functions}
         for name, function in self.functions.items():
             setattr(cai_bridge, name, function)
@@ -108,7 +101,6 @@ def keeps_the_producer() -> Callable[..., Any]:
 
 def loses_the_producer(x: Any, owner: Any = None, **arguments: Any) -> Any:
     """`from_cai` that holds nobody."""
-    del owner
     said = x
     if not isinstance(x, dict):
         said = x.__cuda_array_interface__
@@ -133,7 +125,6 @@ def calls_and_lets_go(
     function: Any, *, stream: Any = None, readonly: bool | None = None, returns: Any = None
 ) -> Any:
     """`adapt` that gives the memory back when the function's view goes, and not when it returns."""
-    del returns
     return lambda x: function(to_cai(x, stream=stream, readonly=readonly))
 
 

@@ -30,28 +30,22 @@ CHUNK, PROGRAMS = 500, 100_000
 
 def why_not(place: str) -> str | None:
     """Tell why there can be no programs here."""
-    del place
 
 
 def ready(place: str, later: list[str]) -> Ready:
-    """Import what programs need."""
-    del place, later
     return Ready()
 
 
 def setup(asked: argparse.Namespace, there: list[str]) -> World:
     """Tell what programs are drawn from: a model that promises too much draws others."""
-    del there
     return World("device", fault=asked.plant, strangers=asked.strangers)
 
 
 def first(setup: World) -> None:
     """Nothing has to be started."""
-    del setup
 
 
 def program(seed: int, setup: World | None = None) -> Program:
-    """Draw the program of a seed."""
     world = setup or World("device")
     return Program("", (), 1, scenes.program(seed, model(world)))
 
@@ -76,7 +70,6 @@ def is_right(drawn: Program, world: World) -> bool:
 
 
 def run(drawn: Program, world: World, outcome: Outcome, progress: Any = None) -> None:
-    """Run a program, and note what comes of it."""
     warnings.simplefilter("ignore")
     if gc.isenabled():
         # Cycles are collected where a program says so, and what is old is not looked at.

@@ -84,7 +84,6 @@ def estranged(array: Any, speaks: tuple[str, ...]) -> Any:
 
 
 def change(array: Any, speaks: tuple[str, ...]) -> None:
-    """Give its class other members."""
     kind = type(array)
     for name in [name for name in vars(kind) if name.startswith(("__dlpack", "__cuda_array"))]:
         delattr(kind, name)
@@ -135,7 +134,6 @@ Heard = Callable[[Exception], object]
 
 
 def _is_refused(call: Callable[..., Any], what: Any, says: str, heard: Heard, **said: Any) -> bool:
-    """Tell whether something is refused in those words."""
     try:
         call(what, **said)
     except (BufferError, TypeError, ValueError) as error:

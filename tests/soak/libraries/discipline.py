@@ -132,7 +132,6 @@ class Discipline(Account):
     def _back_as(self, step: CallLibrary, source: Thing) -> str:
         """Tell the library of what comes back; refuses a stream that is not its."""
         library = source.library if step.returns == LIKE else step.returns
-        assert library is not None
         # JAX's arrays are read-only, and refused by those who would write.
         wants(step.library != "jax" or step.does == "write" or library == "jax")
         wants((step.name is None) == (step.does == "write"))
@@ -172,7 +171,6 @@ class Discipline(Account):
         return thing
 
     def _made(self, step: CallLibrary, source: Thing, library: str, now: Clock) -> None:
-        """Add the new array, or what it comes back as."""
         own = library == step.library
         root = step.name or ""
         block = Block(
@@ -196,7 +194,6 @@ class Discipline(Account):
         if array.library not in HAVE_CURRENT:
             wants(at is None)
             return
-        assert array.stream is not None
         current = at or self.current(thread, array.stream[0])
         default = current is None and self.kinds[array.stream] == "default"
         wants(default or current == array.stream, "its stream is not the current one")
@@ -219,8 +216,8 @@ class Discipline(Account):
             back = "source" if live else "legacy"
         made = self._view("cai", step, source, back, now)
         made.live, made.told = live and told is None, told
-        _lease(made).covered = self._vouched(step.stream, step.thread, step.at, step.current)
-        _lease(made).current = told
+        made.lease.covered = self._vouched(step.stream, step.thread, step.at, step.current)
+        made.lease.current = told
 
     def _fromcai(self, step: FromCai, now: Clock) -> None:
         source = self._exporter(step, now, "cai")
@@ -233,10 +230,9 @@ class Discipline(Account):
             wants(declared is None and not step.as_dict)
         made = self._view("dlpack", step, source, "source", now)
         made.live = source.kind == "array" or source.live
-        _lease(made).by_handle |= step.as_dict or is_handle(step.stream)
+        made.lease.by_handle |= step.as_dict or is_handle(step.stream)
 
     def _exporter(self, step: ToCai | FromCai, now: Clock, view: str) -> Thing:
-        """Find what a view is made of: an array, or a view of the other protocol."""
         source = self.find(step.source, now)
         wants(source.kind in {"array", view} and not source.released and not source.spent)
         if source.kind == "array":
@@ -249,11 +245,11 @@ class Discipline(Account):
         self, kind: str, step: ToCai | FromCai, source: Thing, back: str, now: Clock
     ) -> Thing:
         """Add a view. One over a view is for the same array, and gives back as that one does."""
-        array = source if source.kind == "array" else _behind(source)
+        array = source if source.kind == "array" else source.source
         kept = [source, *self._found(source, back)] if source is array else [*source.keeps]
         made = Thing(step.name, kind, source.block, None, None, now, keeps=kept, source=array)
-        made.lease = Lease(array, back if source is array else _lease(source).back)
-        made.lease.by_handle = source is not array and _lease(source).by_handle
+        made.lease = Lease(array, back if source is array else source.lease.back)
+        made.lease.by_handle = source is not array and source.lease.by_handle
         made.knows = self._ready(source, now)
         made.frozen = source.frozen
         readonly = source.library == "jax" or source.readonly
@@ -270,7 +266,7 @@ class Discipline(Account):
 
     def _ready(self, source: Thing, now: Clock) -> Knowledge:
         """Tell what somebody comes after who takes an array or a view over now."""
-        return (_behind(source) if source.live else source).knows.passed_on(now)
+        return (source.source if source.live else source).knows.passed_on(now)
 
     def _export(self, step: Export, now: Clock) -> None:
         view = self.find(step.source, now)
@@ -280,10 +276,10 @@ class Discipline(Account):
         wants(stream is not None and stream[0] in "tc")
         wants(step.current is None or step.current[0] == "c")
         made = Thing(step.name, "capsule", view.block, None, stream, now)
-        made.source, made.frozen = _behind(view), view.frozen
+        made.source, made.frozen = view.source, view.frozen
         made.keeps, made.knows = [*view.keeps], self._ready(view, now)
         covered = self._vouched(step.stream, step.thread, step.current)
-        made.lease = Lease(_behind(view), _lease(view).back, covered, stream)
+        made.lease = Lease(view.source, view.lease.back, covered, stream)
         view.used = join(view.used, now)
         self.add(made)
 
@@ -305,9 +301,9 @@ class Discipline(Account):
             writes = step.library == "warp" or (step.how == "convert" and step.library != "jax")
             wants(not (writes and source.readonly))
             made.names_its_stream = step.library != "numba"
-            back = "never" if step.library == "jax" else _lease(source).back
-            made.source, made.lease = _behind(source), Lease(_behind(source), back)
-            made.lease.by_handle = _lease(source).by_handle
+            back = "never" if step.library == "jax" else source.lease.back
+            made.source, made.lease = source.source, Lease(source.source, back)
+            made.lease.by_handle = source.lease.by_handle
             made.keeps, made.knows = [*source.keeps], self._ready(source, now)
         else:
             wants(step.how == "capsule" and not source.spent and step.stream == source.stream)
@@ -341,18 +337,8 @@ class Discipline(Account):
         if step.library == "numba":
             wants(step.how != "argument" or self.kinds[step.stream or ""] == "blocking")
             made.names_its_stream = step.how != "argument" and view.told == step.stream
-        made.keeps, made.under = [view], _lease(view)
-        _lease(view).streams.add(step.stream)
-
-
-def _behind(view: Thing) -> Thing:
-    assert view.source is not None
-    return view.source
-
-
-def _lease(view: Thing) -> Lease:
-    assert view.lease is not None
-    return view.lease
+        made.keeps, made.under = [view], view.lease
+        view.lease.streams.add(step.stream)
 
 
 def expected(program: Program) -> dict[str, int]:

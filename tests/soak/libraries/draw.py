@@ -20,32 +20,21 @@ WORDS = (1024, 1 << 18, 1 << 19)
 SPINS = (0.0, 0.0, 0.0, 0.2, 0.5, 1.0, 1.5)
 
 LATE = (0.3, 0.5, 1.0, 1.5)
+MOST_BLOCKS, MOST_HANDLES, TRIES = 5, 12, 4
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What programs are drawn from.
-
-    Attributes
-    ----------
-    libraries : tuple of str
-        Those that are there.
-    steps : tuple of int
-        The least and the largest number of steps.
-    threads : int
-        The most.
-    words : tuple of int
-        The sizes of arrays, in float32 items: few, so that allocators hand the same blocks out.
-    """
+    """What programs are drawn from."""
 
     manner: str = "told"
+    # Those that are there.
     libraries: tuple[str, ...] = p.LIBRARIES
+    # The least and the largest number of steps, and the most threads.
     steps: tuple[int, int] = (100, 250)
     threads: int = 3
+    # The sizes of arrays, in float32 items: few, so that allocators hand the same blocks out.
     words: tuple[int, ...] = WORDS
-
-
-MOST_BLOCKS, MOST_HANDLES, TRIES = 5, 12, 4
 
 
 class Draw(Making):
@@ -105,7 +94,6 @@ class Draw(Making):
         return self.pick([one for one in self.account.kinds if one[0] == library[0]])
 
     def said(self, stream: str | None) -> str | None:
-        """Write an argument in the program's manner."""
         if stream is None or self.manner == "unsaid":
             return None
         return stream if self.manner == "told" else f"{stream}.handle"
@@ -180,7 +168,6 @@ class Draw(Making):
         )
 
     def door(self, source: Thing, stream: str | None, *, last: bool) -> p.Step | None:
-        """The next view of a chain."""
         if source.kind == "cai":
             return self.from_cai(source)
         if source.kind == "array" and source.library in SPEAK_CAI and self.chance(0.5):
@@ -288,7 +275,6 @@ class Draw(Making):
         return names if source.kind == door else []
 
     def _taken(self, view: Thing, library: str, stream: str | None) -> Thing | None:
-        """A consumer takes a view over, or a capsule of it."""
         thread = self.thread(view)
         ways = sorted((OF_DICTS if view.kind == "cai" else OF_TENSORS)[library])
         how = self.pick(ways)
@@ -489,7 +475,6 @@ CHOICES, WEIGHTS = tuple(KINDS), tuple(KINDS.values())
 
 
 def program(seed: int, setup: Setup) -> Program:
-    """Draw the program of a seed."""
     draw = Draw(seed, setup)
     wanted = draw.random.randint(*setup.steps)
     draw.new_streams()

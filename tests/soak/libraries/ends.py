@@ -110,7 +110,6 @@ class Account:
         wants(view.kind in {"cai", "dlpack"} and not view.released)
         after(view.used, now)
         lease = view.lease
-        assert lease is not None
         if view.kind == "dlpack":
             wants(step.stream is None)
         else:

@@ -101,89 +101,61 @@ class Block:
 
 @dataclass(eq=False)
 class Thing:
-    """An object of the program: an array, a view or a capsule.
-
-    Attributes
-    ----------
-    kind : str
-        ``"array"``, ``"cai"`` or ``"dlpack"`` (views), or ``"capsule"``.
-    stream : str or None
-        Of an array, where all its work is queued; of a capsule, the stream it was made for.
-    keeps : list of Thing
-        What lives at least as long.
-    knows : Knowledge
-        What the work of an array comes after; of a view that is not `live`, what its consumers'
-        comes after.
-    live : bool
-        Of a view: consumers come after all that `source` has queued when they take over.
-    source : Thing or None
-        Of views and capsules, the array behind them.
-    told : str or None
-        Of a CAI view, the stream that it was made for.
-    lease : Lease or None
-        What goes back when it ends; of an array made of a dict, `under` is the view's.
-    names_its_stream : bool
-        Whether what the array exports names the stream that it is worked on.
-    frozen, readonly : bool
-        Whether JAX has it, so that nobody writes; whether views say so.
-    lost, late : bool
-        Whether it is in a cycle that only garbage refers to; whether somebody may hold it for
-        longer than the account knows.
-    used, dropped : Clock
-        What its last uses are before; what all names and keepers so far were let go before.
-    """
+    """An object of the program: an array, a view or a capsule."""
 
     name: str
-    kind: str
+    kind: str  # "array", "cai" or "dlpack" (views), or "capsule"
     block: Block
     library: str | None
+    # Of an array, where all its work is queued; of a capsule, the stream it was made for.
     stream: str | None
     made: Clock
+    # What lives at least as long.
     keeps: list[Thing] = field(default_factory=list)
+    # What the work of an array comes after; of a view that is not `live`, what its consumers' does.
     knows: Knowledge = field(default_factory=Knowledge)
+    # Of a view: consumers come after all that `source` has queued when they take over.
     live: bool = False
+    # Of views and capsules, the array behind them.
     source: Thing | None = None
+    # Of a CAI view, the stream that it was made for.
     told: str | None = None
+    # What goes back when it ends; of an array made of a dict, `under` is the view's.
     lease: Lease | None = None
     under: Lease | None = None
+    # Whether what the array exports names the stream that it is worked on.
     names_its_stream: bool = True
+    # Whether JAX has it, so that nobody writes; whether views say so.
     frozen: bool = False
     readonly: bool = False
     spent: bool = False
     released: bool = False
     named: bool = True
+    # Whether it is in a cycle that only garbage refers to; whether somebody may hold it for longer
+    # than the account knows.
     lost: bool = False
     late: bool = False
+    # What its last uses are before; what all names and keepers so far were let go before.
     used: Clock = ()
     dropped: Clock = ()
 
 
 @dataclass(eq=False)
 class Lease:
-    """Memory that a consumer has, and that goes back to `source`.
-
-    Attributes
-    ----------
-    back : str
-        ``"source"`` where the producer's stream is known, and waits; ``"legacy"`` where the legacy
-        default stream stands in for it; ``"never"`` where nothing tells when the consumer is done.
-    covered : bool
-        Whether the consumer's stream is known at the end.
-    current : str or None
-        The stream that is known only where it is CuPy's current one just then.
-    by_handle : bool
-        Whether the producer's stream is known by its handle alone, which keeps no stream alive.
-    streams : set
-        Those of the arrays that were made of a dict.
-    used : Clock or None
-        What the last uses of these arrays, and their ends, are before.
-    """
+    """Memory that a consumer has, and that goes back to `source`."""
 
     source: Thing
+    # "source" where the producer's stream is known, and waits; "legacy" where the legacy default
+    # stream stands in for it; "never" where nothing tells when the consumer is done.
     back: str
+    # Whether the consumer's stream is known at the end.
     covered: bool = True
+    # The stream that is known only where it is CuPy's current one just then.
     current: str | None = None
+    # Whether the producer's stream is known by its handle alone, which keeps no stream alive.
     by_handle: bool = False
+    # Those of the arrays that were made of a dict, and what these arrays' last uses and ends are
+    # before.
     streams: set[str | None] = field(default_factory=set)
     used: Clock | None = None
     knows: Knowledge = field(default_factory=Knowledge)
@@ -191,7 +163,6 @@ class Lease:
 
 
 def closure(things: list[Thing]) -> set[Thing]:
-    """List these, and all that they keep."""
     found: set[Thing] = set()
     left = list(things)
     while left:

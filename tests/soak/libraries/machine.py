@@ -37,14 +37,8 @@ class Counts:
 class Reads:
     """Copies of arrays that are still on the device, and what came of those that are not.
 
-    Attributes
-    ----------
-    expected : dict of str to int
-        The value that each read must see in all items.
-    wrong : list of str
-        The first reads that saw something else.
-    first : str or None
-        The name of the very first.
+    `expected` is the value that each read must see in all items, `wrong` tells of the first reads
+    that saw something else, and `first` is the name of the very first.
     """
 
     def __init__(self, expected: dict[str, int], counts: Counts) -> None:
@@ -62,7 +56,6 @@ class Reads:
         self._queued[name] = adapter, copied, thread
 
     def of(self, thread: int | None = None) -> list[str]:
-        """List the reads of a thread, or all."""
         queued = list(self._queued.items())
         return [name for name, (*_, owner) in queued if thread in {None, owner}]
 
@@ -109,16 +102,9 @@ _collecting = threading.Lock()
 class Machine:
     """Runs a program, and keeps what went wrong; a method a step.
 
-    Parameters
-    ----------
-    libraries : dict of str to adapter
-        Those of the program.
-    doors : object
-        The bridge, or what stands in its place.
-    expected : dict of str to int
-        The value that each read must see.
-    progress : sequence of int, optional
-        Where each thread writes the number of its step.
+    `libraries` are the adapters of the program, `doors` the bridge or what stands in its place;
+    `expected` has the value that each read must see, and in `progress` each thread writes the
+    number of its step.
     """
 
     def __init__(
@@ -353,7 +339,6 @@ class Machine:
     def _called(
         self, step: p.CallLibrary, array: Any, home: Origin, pointers: list[int | None]
     ) -> Any:
-        """Do the work of the function."""
         adapter, stream = self.libraries[step.library], self._stream(step.stream)
         if not (self.doors.native or adapter.has(array)):
             raise AssertionError(f"{step} is given a {type(array).__name__}")
@@ -394,7 +379,6 @@ class Machine:
 
     @property
     def at(self) -> int | None:
-        """The step that went wrong first."""
         if self.raised_at is None and self.reads.first is not None:
             named = (self.reads.first in step.named() for step in self.program.steps)
             return list(named).index(True)

@@ -63,13 +63,11 @@ WORDS_OF = {"gpu": WORDS, "simulated": (6, 8)}
 
 
 def why_not(place: str) -> str | None:
-    """Tell why there can be no programs here."""
     reason = why_no_gpu() if place == "gpu" else None
     return reason and f"{reason}; the places device and simulated need none"
 
 
 def ready(place: str, later: list[str]) -> Ready:
-    """Import what programs need."""
     return adapters.imported(later) if place == "gpu" else adapters.stand_ins()
 
 
@@ -83,8 +81,6 @@ def setup(asked: argparse.Namespace, there: list[str]) -> Setup:
 
 
 def is_right(drawn: Program, world: World) -> bool:
-    """Whether a program is one."""
-    del world
     return discipline.is_right(drawn)
 
 
@@ -100,7 +96,6 @@ class Impossible(logging.Handler):
 
 
 def run(drawn: Program, world: World, outcome: Outcome, progress: Any = None) -> None:
-    """Run a program, and note what comes of it."""
     warnings.simplefilter("ignore")
     impossible = _listen(drawn)
     if not drawn.collects:

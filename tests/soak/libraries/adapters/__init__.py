@@ -65,29 +65,26 @@ class Adapter:
         self.driver.use_primary()
 
     def use_memory(self, kind: str) -> None:
-        """Take memory of a kind of `worlds.MEMORY`, where no variable has said it already."""
+        """Take memory of a kind of `program.MEMORY`, where no variable has said it already."""
 
     # Streams.
 
     def new_stream(self, kind: str) -> Any:
-        """Make a stream of a kind of `step.STREAMS`."""
+        """Make a stream of a kind of `steps.STREAMS`."""
         raise NotImplementedError
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
         """Make a stream the current one; Numba, JAX and tvm-ffi have none that one sets."""
-        del stream
         return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def late(self, stream: Any, milliseconds: float) -> Iterator[None]:
-        """Work on a stream, behind a kernel that holds it back."""
         with self.on(stream):
             self.spin(stream, milliseconds)
             yield
 
     def works_on(self, stream: Any) -> AbstractContextManager[Any]:
         """Have `convert` find a stream as this library's; the libraries tell theirs themselves."""
-        del stream
         return contextlib.nullcontext()
 
     def handle(self, stream: Any) -> int:
@@ -95,7 +92,6 @@ class Adapter:
         return 1 if stream is None else int(stream.__cuda_stream__()[1]) or gpu.LEGACY
 
     def is_pending(self, stream: Any) -> bool:
-        """Whether work is queued on a stream that is not done."""
         with self.driver.context():
             return bool(self.driver.result("cuStreamQuery", self.handle(stream)) == NOT_READY)
 
@@ -108,7 +104,6 @@ class Adapter:
                 self.driver.launch(kernel, self.handle(stream), cycles)
 
     def synchronize(self) -> None:
-        """Wait for all work queued so far."""
         self.driver.synchronize()
 
     # Arrays.
@@ -118,7 +113,6 @@ class Adapter:
         raise NotImplementedError
 
     def fill(self, array: Any, words: int, value: int, stream: Any, spin: float) -> None:
-        """Queue a write of one value."""
         raise NotImplementedError
 
     def copy(self, array: Any, words: int, stream: Any, spin: float) -> Any:
@@ -134,7 +128,6 @@ class Adapter:
         raise NotImplementedError
 
     def has(self, array: Any) -> bool:
-        """Whether an array is one of this library's."""
         return type(array).__module__.partition(".")[0] == self.name
 
     def take(self, how: str, source: Any, stream: Any) -> Any:
@@ -166,8 +159,7 @@ NOT_INITIALIZED = 3
 
 def load(name: str) -> type[Any]:
     """Import a library, and give its adapter. Nothing here is to touch the GPU."""
-    adapter: type[Any] = importlib.import_module(f"{__name__}.{name}").Adapter
-    return adapter
+    return importlib.import_module(f"{__name__}.{name}").Adapter
 
 
 def stand_ins() -> Ready:

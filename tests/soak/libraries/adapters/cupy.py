@@ -27,8 +27,7 @@ class Adapter(adapters.Adapter):
         return cupy.cuda.Stream(non_blocking=kind == "non_blocking")
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
-        entered: AbstractContextManager[Any] = stream
-        return entered
+        return stream
 
     def full(self, words: int, value: int, stream: Any, spin: float) -> Any:
         with self.late(stream, spin):

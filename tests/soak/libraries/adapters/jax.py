@@ -25,7 +25,7 @@ SIDE, PASSES, PASSES_MS = 1 << 25, 8, 0.5
 PRODUCTS = 6
 
 
-@jax.jit  # type: ignore[untyped-decorator]
+@jax.jit
 def _passes(seed: Any, nothing: Any) -> Any:
     """Compute 0, which takes about `PASSES_MS`, and which the compiler cannot know."""
 
@@ -36,7 +36,7 @@ def _passes(seed: Any, nothing: Any) -> Any:
     return jnp.where(total > 1e30, 1.0, 0.0).astype(jnp.float32)
 
 
-@jax.jit  # type: ignore[untyped-decorator]
+@jax.jit
 def _products(square: Any, nothing: Any) -> Any:
     """Compute 0 by products of matrices, which the compiler cannot know."""
     total = square + nothing
@@ -50,7 +50,7 @@ def _full(words: int, value: Any, nothing: Any) -> Any:
     return jnp.full((words,), value, dtype=jnp.float32) + nothing
 
 
-@jax.jit  # type: ignore[untyped-decorator]
+@jax.jit
 def _copied(array: Any, nothing: Any) -> Any:
     """Compute the same values: an identity would be handed back as the same memory."""
     return array + nothing

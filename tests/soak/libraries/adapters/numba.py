@@ -39,7 +39,7 @@ def pointer_type() -> Any:
     return CUdeviceptr
 
 
-class Pool(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
+class Pool(cuda.HostOnlyCUDAMemoryManager):
     """Device memory that goes back to the stream it was allocated for."""
 
     def initialize(self) -> None:

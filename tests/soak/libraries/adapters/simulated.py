@@ -88,7 +88,7 @@ class WithBoth(WithTensor, WithDict):
 
 
 class OfJax(WithTensor):
-    def __dlpack__(self, *, stream: int | None = None) -> Any:  # type: ignore[override]
+    def __dlpack__(self, *, stream: int | None = None) -> Any:
         return super().__dlpack__(stream=stream)
 
 
@@ -111,11 +111,11 @@ class Library(cai_bridge.Library):
 
     def __init__(self, name: str, cuda: SimulatedCuda, own: Any) -> None:
         self.name, self.cuda, self.own = name, cuda, own
-        self.writes = name != "jax"  # type: ignore[misc]
-        self._streams_by_call = name == "numba"  # type: ignore[misc]
+        self.writes = name != "jax"
+        self._streams_by_call = name == "numba"
         self.working = threading.local()
         speaks = (SPEAKS[name],) if name in SPEAKS else ()
-        self.types = (TAKEN[name], *map(class_for, speaks))  # type: ignore[misc]
+        self.types = (TAKEN[name], *map(class_for, speaks))
 
     def current_stream(self, device: int) -> Any:
         return getattr(self.working, "stream", self.own)
@@ -153,7 +153,7 @@ class Bridge(doors.Bridge):
     def __init__(self, fault: str = "") -> None:
         self.fault = fault
         if fault == "called":
-            _calls.Call.converted = _unordered  # type: ignore[method-assign]
+            _calls.Call.converted = _unordered
 
     def to_cai(self, source: Any, step: ToCai, stream: Any) -> Any:
         if step.by and isinstance(source, WithDict):

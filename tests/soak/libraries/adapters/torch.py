@@ -27,8 +27,7 @@ class Adapter(adapters.Adapter):
         return torch.cuda.Stream() if kind == "pool" else torch.cuda.default_stream()
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
-        made: AbstractContextManager[Any] = torch.cuda.stream(stream)
-        return made
+        return torch.cuda.stream(stream)
 
     def full(self, words: int, value: int, stream: Any, spin: float) -> Any:
         with self.late(stream, spin):

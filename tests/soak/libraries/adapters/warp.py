@@ -26,8 +26,7 @@ class Adapter(adapters.Adapter):
         return wp.Stream(GPU)
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
-        entered: AbstractContextManager[Any] = wp.ScopedStream(stream, sync_enter=False)
-        return entered
+        return wp.ScopedStream(stream, sync_enter=False)
 
     def full(self, words: int, value: int, stream: Any, spin: float) -> Any:
         with self.late(stream, spin):
