@@ -1,14 +1,13 @@
 """Events: each order, made or elided, is a record of the logger ``cai_bridge``, or nothing."""
 
 import logging
-import subprocess
-import sys
-import textwrap
 import threading
 from contextlib import contextmanager
+from unittest import mock
 
 import pytest
 import tables
+from children import assert_quiet
 from fakes import OnlyCai, interface, only_cai, without_warning
 
 from cai_bridge import DriverError, _events, from_cai, to_cai
@@ -55,10 +54,8 @@ def elided(door, why, device=0):
     return {"door": door, "device": device, "order": "elided", "why": why}
 
 
-PASSED_ON = "the consumer is told the producer's stream"
 NOTHING = "nothing pending"
 SAME = "same stream"
-NOT_ASKED = "no order asked for"
 
 
 @pytest.mark.parametrize(
@@ -73,8 +70,8 @@ NOT_ASKED = "no order asked for"
         ("blocking", 1, None),
         (1, 1, SAME),
         ("own", "own", SAME),
-        (1, None, PASSED_ON),
-        (1, -1, NOT_ASKED),
+        (1, None, "the consumer is told the producer's stream"),
+        (1, -1, "no order asked for"),
         (None, 1, SAME),
         ("trusted", 1, NOTHING),
     ],
@@ -238,29 +235,26 @@ def test_what_a_handler_raises_is_reported_and_the_next_event_is_told(error, cud
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_event_that_fails_fails_no_conversion(monkeypatch, cuda):
-    def torn(*_):
-        raise LookupError("torn")
-
-    monkeypatch.setattr(_events, "emit", torn)
+    monkeypatch.setattr(_events, "emit", mock.Mock(side_effect=LookupError("torn")))
     LOGGER.setLevel(logging.DEBUG)
     x = cuda.array([1.0] * 4)
     assert cuda.read(to_cai(only_cai(x, stream=1), stream=2)) == [1.0] * 4
 
 
+QUIET = """
+    from cai_bridge import to_cai
+    from cai_bridge.testing import simulated_cuda
+    import logging
+    assert logging.getLogger("cai_bridge").level == logging.NOTSET
+    assert [type(h) for h in logging.getLogger("cai_bridge").handlers] == [logging.NullHandler]
+    assert logging.root.handlers == []
+    with simulated_cuda() as cuda:
+        to_cai(cuda.array([1.0]))
+"""
+
+
 def test_a_library_says_nothing_of_its_own_accord():
-    program = """
-        from cai_bridge import to_cai
-        from cai_bridge.testing import simulated_cuda
-        import logging
-        assert logging.getLogger("cai_bridge").level == logging.NOTSET
-        assert [type(h) for h in logging.getLogger("cai_bridge").handlers] == [logging.NullHandler]
-        assert logging.root.handlers == []
-        with simulated_cuda() as cuda:
-            to_cai(cuda.array([1.0]))
-    """
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert_quiet(QUIET, prelude="")
 
 
 class Own(BaseException):

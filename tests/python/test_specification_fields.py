@@ -101,15 +101,6 @@ def test_a_dict_is_read_by_its_entries(cuda, door, said, seen):
     assert to_cai(x).__cuda_array_interface__["version"] == 3
 
 
-@as_consumer("typestr-string", "typestr")
-@each_door
-@pytest.mark.parametrize("dtype", TYPES)
-def test_the_typestr_that_numpy_has_for_a_type_is_that_type(cuda, door, dtype):
-    x = cuda.array(TYPES[dtype], dtype=dtype, speaks=())
-    view = door(only_cai(x, shape=(3,), typestr=np.dtype(dtype).str))
-    assert (view.dtype.name, values(cuda, view)) == (dtype, TYPES[dtype])
-
-
 @as_producer("data-accessible")
 @pytest.mark.parametrize("memory", ["device", "managed", "pinned"])
 def test_a_view_is_of_memory_that_a_device_reads(cuda, memory):

@@ -135,9 +135,9 @@ def test_the_driver_is_asked_where_the_memory_of_a_stranger_is(row, cuda):
         assert capsules.name_of(producer) == "dltensor_versioned", "as it was"
 
 
-# --- capsules -------------------------------------------------------------------------------------
-
 _rename = python_call("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
+_is_valid = python_call("PyCapsule_IsValid", ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
+_end_by = python_call("PyCapsule_SetDestructor", ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
 NAMES = ("dltensor", "dltensor_versioned", "used_dltensor", "used_dltensor_versioned", "triton")
 KEPT = {name: ctypes.c_char_p(name.encode()) for name in NAMES}  # a capsule keeps the pointer
 
@@ -168,18 +168,14 @@ def test_a_capsule_that_the_bridge_consumed_has_no_destructor_any_more(row, cuda
     names = [b"dltensor", b"dltensor_versioned"]
     if row["kind"] == "deletes under both names":
         names += [b"used_" + name for name in names]
-    is_valid = python_call("PyCapsule_IsValid", ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
 
     @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
     def destructor(address):
-        if any(is_valid(address, name) for name in names):
+        if any(_is_valid(address, name) for name in names):
             tensor.struct.deleter and DELETER(tensor.struct.deleter)(tensor.address)
 
     made = tensor.capsule()
-    set_destructor = python_call(
-        "PyCapsule_SetDestructor", ctypes.c_int, ctypes.py_object, ctypes.c_void_p
-    )
-    set_destructor(made, ctypes.cast(destructor, ctypes.c_void_p))
+    _end_by(made, ctypes.cast(destructor, ctypes.c_void_p))
     view = to_cai(made)
     del made
     assert tensor.deleted == 0, "the view has it"

@@ -177,6 +177,7 @@ def test_work_on_a_type_that_cai_alone_has_is_ordered(cuda):
     assert not cuda.reports
 
 
+@as_consumer("typestr-string", "typestr")
 @each("strangers", "written")
 def test_a_typestr_that_numpy_reads_is_read(row, cuda):
     memory = cuda.array(np.arange(64, dtype=np.uint8) % 2, speaks=())
