@@ -125,21 +125,6 @@ def test_each_stream_that_the_function_made_something_for_is_waited_for_once(cud
     assert [read.value for read in kept] == [[7.0] * 4] * 6
 
 
-def test_what_ended_in_the_call_is_not_waited_for_again(cuda, producer):
-    x, mine = made_on(cuda, producer, 7.0), cuda.stream("mine")
-
-    def function(a):
-        seen = read_by_dlpack(cuda, a, mine)
-        seen.release()
-        cuda.clear_calls()
-        return a, seen
-
-    kept = adapt(function, "dlpack", returns=None)(x)
-    assert count(cuda, "cuEventRecord") == 0
-    producer.fill(x, -1.0, name="the caller's next write")
-    assert done(kept[1]) == [7.0] * 4
-
-
 @pytest.mark.parametrize("lends", [lambda a: a, to_dlpack], ids=["the array", "a view of it"])
 def test_a_borrower_by_the_exchange_api_is_waited_for_where_the_view_is_kept(cuda, producer, lends):
     x, kept = made_on(cuda, producer, 7.0), []
@@ -193,9 +178,6 @@ def test_a_kept_view_that_is_released_while_the_call_ends_is_released_in_order(c
     assert done(kept[1]) == [7.0] * 4
 
 
-# --- results whose work is still to come ----------------------------------------------------------
-
-
 def generator(a):
     yield a
 
@@ -247,9 +229,6 @@ def test_what_a_coroutine_or_a_task_has_to_do_still_is_refused(cuda):
 
     asyncio.run(program())
     assert x.exports == 0
-
-
-# --- ends that fail -------------------------------------------------------------------------------
 
 
 class Interrupting:

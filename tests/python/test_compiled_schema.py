@@ -191,9 +191,6 @@ def test_arrays_of_others_go_the_plain_way():
         written(np.ones(2), 1.0)
 
 
-# --- who follows a call sees it -------------------------------------------------------------------
-
-
 def in_mode(base, hook):
     """Call the operator in a mode of PyTorch's, and give what the mode saw."""
 
@@ -333,16 +330,6 @@ def test_a_call_costs_little_more_than_one_by_hand(form, is_compiled, x):
     finally:
         gc.enable()
     assert took["ours"] <= took["by hand"] + MORE[form], took
-
-
-def test_a_plain_call_is_counted_at_all(x):
-    """What the dispatcher adds is more than what is allowed: so the count notices it."""
-    plain = calls_in(lambda: written(x, 2.0))
-    with torch.overrides.BaseTorchFunctionMode():
-        assert calls_in(lambda: written(x, 2.0)) > plain + MORE["into"]
-
-
-# --- memory of a GPU: the simulated device's arrays stand for tensors, asked two things more ------
 
 
 def on_gpus(function, stream=None):

@@ -210,19 +210,6 @@ def test_without_an_operator_the_graph_breaks_and_is_right(f, times, backend, x)
         compiled(program, backend)(x)
 
 
-def test_a_disabled_convert_breaks_the_graph_once(x):
-    from torch._dynamo.utils import counters
-
-    quiet = torch.compiler.disable(convert)
-    counters.clear()
-    f = torch.compile(lambda x: torch.as_tensor(quiet(x.sin(), "numpy")) + 1, backend="eager")
-    same(f(x), x.sin() + 1)
-    assert sum(counters["graph_break"].values()) == 1
-    assert counters["stats"]["unique_graphs"] == 2
-
-
-# --- what an operator returns ---------------------------------------------------------------------
-
 ALIASES = {
     "itself": lambda x: x,
     "a part": lambda x: x[:, 1:],
@@ -355,9 +342,6 @@ def test_other_types_go_through(dtype, x):
     small = x.to(getattr(torch, dtype))
     seen = compiled(lambda x: same_again(x).to(torch.float64), "inductor")(small)
     same(seen, small.to(torch.float64))
-
-
-# --- what an operator writes: what would be lost is refused ---------------------------------------
 
 
 def grown(x, y):

@@ -84,9 +84,6 @@ def test_a_copy_of_nothing_needs_no_memory(cuda):
     assert made(cuda) == []
 
 
-# --- layouts --------------------------------------------------------------------------------------
-
-
 def part_of(x, host, part, **entries):
     """The exporter of a part of `x`, as NumPy's `part` is one of `host`."""
     offset = part.__array_interface__["data"][0] - host.__array_interface__["data"][0]
@@ -198,9 +195,6 @@ def test_lanes_are_copied_as_lanes(cuda):
     assert cuda.read(copy) == [[1.0, 2.0], [5.0, 6.0]]
 
 
-# --- on another GPU -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("copy", [None, True])
 @pytest.mark.parametrize("stream", [None, 1, 2, "there"])
 @pytest.mark.parametrize("theirs", ["legacy", "p"])
@@ -237,9 +231,6 @@ def test_a_stream_of_the_wrong_gpu_waits_for_a_copy_that_is_made_on_the_right_on
     assert seen.device == (2, 1)
     assert from_cai(only_cai(cuda.array(shape=1), data=(seen.ptr, False))).device == (2, 1)
     assert done(c.read(copy)) == [7.0]
-
-
-# --- the same memory by another name --------------------------------------------------------------
 
 
 @REACHED

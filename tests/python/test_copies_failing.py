@@ -24,9 +24,6 @@ def view(cuda):
     return from_cai(cuda.array([1.0], speaks="cai", memory="pool"))
 
 
-# --- how the memory goes back ---------------------------------------------------------------------
-
-
 def test_with_minus_one_memory_goes_back_after_the_streams_that_can_be_named(cuda):
     p, mine = cuda.stream("p"), cuda.stream("mine")
     x = cuda.array([1.0], speaks="cai", memory="pool", stream=p)
@@ -81,8 +78,6 @@ def test_a_stream_object_that_was_closed_is_not_used(cuda, view):
     assert made[-1] == (FREE, 1)
     assert set(made[:-1]) == {("cuModuleUnload", None)}
 
-
-# --- calls that fail ------------------------------------------------------------------------------
 
 HERE, THERE, HOST = (2, 0), (2, 1), (1, 0)
 FAILURES = [
@@ -161,9 +156,6 @@ def test_memory_of_a_context_that_is_broken_is_left_and_never_asked_for_again(
     assert named(cuda, FREE) == []
 
 
-# --- processes and locks --------------------------------------------------------------------------
-
-
 def run(script):
     command = [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(script)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -235,9 +227,6 @@ def test_a_fork_leaves_the_parents_copies_alone():
         cuda.synchronize()
         """,
     )
-
-
-# --- graph captures -------------------------------------------------------------------------------
 
 
 @each("refusals", "object", object="a copy during a capture")
