@@ -1,7 +1,5 @@
 """Runs a case whole, and once for each call of the driver that it makes, with that call failing."""
 
-from __future__ import annotations
-
 import gc
 import warnings
 import weakref
@@ -17,7 +15,7 @@ from cai_bridge.testing import simulated_cuda
 STREAMS = ("legacy", "per-thread", "blocking", "non-blocking")
 ERROR, CODE = "CUDA_ERROR_LAUNCH_TIMEOUT", 702
 # Which calls failed and were raised, or failed and were borne; read by the last test.
-HIT: Counter[str] = Counter()
+HIT = Counter()
 
 
 @dataclass
@@ -29,7 +27,7 @@ class Scene:
     streams: dict[str, Any] = field(default_factory=dict)
     arrays: list[Any] = field(default_factory=list)
 
-    def stream(self, kind: str, name: str = "consumer") -> Any:
+    def stream(self, kind, name="consumer"):
         made = self.streams.get(name + kind)
         if made is None and kind in {"legacy", "per-thread"}:
             made = self.cuda.default_stream(1, per_thread=kind == "per-thread")
@@ -38,10 +36,10 @@ class Scene:
         return self.streams.setdefault(name + kind, made)
 
     @property
-    def producer(self) -> Any:
+    def producer(self):
         return self.stream(self.produced_on, "producer")
 
-    def array(self, speaks: Any, memory: str = "device") -> Any:
+    def array(self, speaks, memory="device"):
         made = self.cuda.array(
             [1.0] * 4, speaks=speaks, memory=memory, stream=self.producer, name="x"
         )
@@ -62,7 +60,7 @@ class Outcome:
     raised: tuple[str | None, int | None, str] | None
 
 
-def run(produced_on: str, case: Case, fault: tuple[str, int] | None = None) -> Outcome:
+def run(produced_on, case, fault=None):
     """Run a case, with a call of its act failing; whatever comes of it, nothing may be lost."""
     with warnings.catch_warnings(), simulated_cuda(devices=2) as cuda:
         warnings.simplefilter("ignore", cai_bridge.HostSyncWarning)
@@ -87,7 +85,7 @@ def run(produced_on: str, case: Case, fault: tuple[str, int] | None = None) -> O
     return Outcome(calls, raised)
 
 
-def attempt(act: Act) -> tuple[Any, tuple[str | None, int | None, str] | None]:
+def attempt(act):
     """What came of it. An error is not kept: its traceback holds what was refused."""
     try:
         return act(), None
@@ -95,7 +93,7 @@ def attempt(act: Act) -> tuple[Any, tuple[str | None, int | None, str] | None]:
         return None, (error.call, error.code, str(error))
 
 
-def end(scene: Scene) -> None:
+def end(scene):
     """All work runs and everything is let go: each producer is gone, with its exports."""
     gone = [weakref.ref(array) for array in scene.arrays]
     gc.collect()
@@ -107,20 +105,20 @@ def end(scene: Scene) -> None:
     assert [array() for array in gone] == [None] * len(gone)
 
 
-def look() -> None:
+def look():
     """A later call of the bridge, which ends what had to wait. It asks no driver itself."""
     nothing = {"shape": (0,), "typestr": "|u1", "data": (0, False), "version": 3}
     from_cai(nothing, owner=Scene, device=(3, 0)).release()
 
 
-def prove(produced_on: str, case: Case, *, borne: frozenset[str] | bool = frozenset()) -> None:
+def prove(produced_on, case, *, borne=frozenset()):
     """The case works, and each of its calls that fails is raised, or borne where that is said.
 
     `borne` names the calls that may fail without a word, or True for all of them.
     """
     whole = run(produced_on, case)
     assert whole.raised is None, whole.raised
-    seen: Counter[str] = Counter()
+    seen = Counter()
     for call in whole.calls:
         seen[call] += 1
         outcome = run(produced_on, case, fault=(call, seen[call]))

@@ -7,46 +7,38 @@ later), nothing. Either way nothing is lost: the caller's device is current, not
 reported, the same call right after works, and in the end the producer and its exports are gone.
 """
 
-from __future__ import annotations
-
 import gc
 import re
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from failing import ERROR, HIT, STREAMS, Act, Case, Scene, look, prove
+from failing import ERROR, HIT, STREAMS, look, prove
 
 from cai_bridge import DriverError, convert, from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
 
-# --- to_cai ---------------------------------------------------------------------------------------
 
-
-def working(scene: Scene, act: Act) -> Act:
+def working(scene, act):
     """The act with the producer's stream current, as where an exchange API is asked."""
 
-    def call() -> Any:
+    def call():
         with scene.cuda.current_stream(scene.producer):
             return act()
 
     return call
 
 
-def capsule(scene: Scene, **version: Any) -> Any:
+def capsule(scene, **version):
     return scene.array("dlpack").__dlpack__(stream=1, **version)
 
 
-SOURCES: dict[str, Callable[[Scene], Any]] = {
+SPEAKS = ("exchange", "dlpack", "dlpack-legacy", "dlpack-strict", "dlpack-bare")
+SOURCES = {
     **{
         speaks: lambda scene, speaks=speaks: scene.array(speaks)
-        for speaks in (
-            *("exchange", "dlpack", "dlpack-legacy", "dlpack-strict", "dlpack-bare"),
-            *("cai0", "cai1", "cai2", "cai3"),
-        )
+        for speaks in (*SPEAKS, "cai0", "cai1", "cai2", "cai3")
     },
     "pinned": lambda scene: scene.array("exchange", "pinned"),
     "managed": lambda scene: scene.array("dlpack", "managed"),
@@ -55,12 +47,11 @@ SOURCES: dict[str, Callable[[Scene], Any]] = {
     "DLPackView": lambda scene: from_cai(scene.array("cai3")),
     "CaiView": lambda scene: to_cai(scene.array("cai3")),
 }
-ONCE = {"versioned capsule", "legacy capsule"}
 # These refuse -1 for whatever reason, and are asked for 1 then.
-ASKED_AGAIN = {"dlpack", "dlpack-legacy", "dlpack-strict", "dlpack-bare", "managed"}
+ASKED_AGAIN = {*SPEAKS[1:], "managed"}
 
 
-def argument(scene: Scene, given: str | None) -> Any:
+def argument(scene, given):
     return -1 if given == "-1" else given and scene.stream(given)
 
 
@@ -68,8 +59,8 @@ def argument(scene: Scene, given: str | None) -> Any:
 @pytest.mark.parametrize("given", [None, "-1", *STREAMS])
 @pytest.mark.parametrize("produced_on", STREAMS)
 @pytest.mark.parametrize("source", SOURCES)
-def test_to_cai(source: str, produced_on: str, given: str | None) -> None:
-    def case(scene: Scene) -> Act:
+def test_to_cai(source, produced_on, given):
+    def case(scene):
         x, stream = SOURCES[source](scene), argument(scene, given)
         return working(scene, lambda: to_cai(x, stream=stream))
 
@@ -78,36 +69,34 @@ def test_to_cai(source: str, produced_on: str, given: str | None) -> None:
     prove(produced_on, case, borne=order if again else frozenset())
 
 
-# --- from_cai -------------------------------------------------------------------------------------
-
-
-def a_dict(scene: Scene, **arguments: Any) -> Act:
-    x = scene.array("cai3")
-    return lambda: from_cai(x.__cuda_array_interface__, owner=x, **arguments)
-
-
-def of(speaks: Any, memory: str = "device", **arguments: Any) -> Case:
-    def case(scene: Scene) -> Act:
+def of(speaks, memory="device", **arguments):
+    def case(scene):
         x = scene.array(speaks, memory)
         return lambda: from_cai(x, **arguments)
 
     return case
 
 
-def declared(kind: str) -> Case:
-    def case(scene: Scene) -> Act:
+def declared(kind):
+    def case(scene):
         x, stream = scene.array("cai3"), scene.stream(kind)
         return lambda: from_cai(x, stream=stream)
 
     return case
 
 
-def of_a_view(scene: Scene) -> Act:
+def a_dict(scene):
+    x = scene.array("cai3")
+    return lambda: from_cai(x.__cuda_array_interface__, owner=x)
+
+
+def a_view(scene):
     view = to_cai(scene.array("cai3"))
     return lambda: from_cai(view)
 
 
-FROM_CAI: dict[str, Case] = {
+NOTHING = {"shape": (0,), "typestr": "|u1", "data": (0, False), "version": 3}
+FROM_CAI = {
     **{speaks: of(speaks) for speaks in ("cai0", "cai1", "cai2", "cai3")},
     "exchange and cai2": of(("exchange", "cai2")),
     "a dict": a_dict,
@@ -115,25 +104,19 @@ FROM_CAI: dict[str, Case] = {
     "managed": of("cai3", "managed"),
     "managed as plain memory": of("cai3", "managed", device=(2, 1)),
     "nothing pending": of("cai2", stream=-1),
-    "a view": of_a_view,
+    "a view": a_view,
     **{f"declared {kind}": declared(kind) for kind in STREAMS},
-    "no elements": lambda scene: (
-        lambda: from_cai(
-            {"shape": (0,), "typestr": "|u1", "data": (0, False), "version": 3}, owner=scene
-        )
-    ),
+    "no elements": lambda scene: lambda: from_cai(NOTHING, owner=scene),
 }
 
 
 @pytest.mark.parametrize("produced_on", STREAMS)
 @pytest.mark.parametrize("door", FROM_CAI)
-def test_from_cai(door: str, produced_on: str) -> None:
+def test_from_cai(door, produced_on):
     prove(produced_on, lambda scene: working(scene, FROM_CAI[door](scene)))
 
 
-# --- exports --------------------------------------------------------------------------------------
-
-VIEWS: dict[str, Callable[[Scene], Any]] = {
+VIEWS = {
     "of a dict": lambda scene: from_cai(scene.array("cai3")),
     "of pinned memory": lambda scene: from_cai(scene.array("cai3", "pinned")),
     "declared": lambda scene: from_cai(scene.array("cai2"), stream=scene.producer),
@@ -146,8 +129,8 @@ VIEWS: dict[str, Callable[[Scene], Any]] = {
 @pytest.mark.parametrize("given", [None, "-1", *STREAMS])
 @pytest.mark.parametrize("produced_on", STREAMS)
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_capsule(view: str, produced_on: str, given: str | None, versioned: bool) -> None:
-    def case(scene: Scene) -> Act:
+def test_a_capsule(view, produced_on, given, versioned):
+    def case(scene):
         made, stream = VIEWS[view](scene), argument(scene, given)
         version = {"max_version": (1, 3)} if versioned else {}
         return lambda: made.__dlpack__(stream=stream, **version)
@@ -155,27 +138,19 @@ def test_a_capsule(view: str, produced_on: str, given: str | None, versioned: bo
     prove(produced_on, case)
 
 
-@pytest.mark.parametrize("kind", ["dlpack-exchange", "dlpack-borrowed"])
+@pytest.mark.parametrize("how", ["dlpack-exchange", "dlpack-borrowed", "wait"])
 @pytest.mark.parametrize("produced_on", STREAMS)
 @pytest.mark.parametrize("view", VIEWS)
-def test_the_exchange_api(view: str, produced_on: str, kind: str) -> None:
-    def case(scene: Scene) -> Act:
-        made, consumer = VIEWS[view](scene), scene.cuda.consumer(kind, scene.stream("legacy"))
+def test_the_exchange_api_and_a_wait_of_the_host(view, produced_on, how):
+    def case(scene):
+        made = VIEWS[view](scene)
+        if how == "wait":
+            return made.wait
+        consumer = scene.cuda.consumer(how, scene.stream("legacy"))
         return lambda: consumer.read(made)
 
     prove(produced_on, case)
 
-
-@pytest.mark.parametrize("produced_on", STREAMS)
-@pytest.mark.parametrize("view", VIEWS)
-def test_a_wait_of_the_host(view: str, produced_on: str) -> None:
-    def case(scene: Scene) -> Act:
-        return VIEWS[view](scene).wait
-
-    prove(produced_on, case)
-
-
-# --- copies ---------------------------------------------------------------------------------------
 
 # Shape and strides in items: one call copies runs, rows with a pitch, or planes of rows.
 LAYOUTS = {
@@ -187,7 +162,7 @@ LAYOUTS = {
 PLACES = {"its own GPU": None, "another GPU": (2, 0), "the CPU": (1, 0)}
 
 
-def copied(scene: Scene, layout: str, place: str) -> tuple[Any, dict[str, Any]]:
+def copied(scene, layout, place):
     """A view, and how a copy of it is asked for."""
     shape, strides = LAYOUTS[layout]
     x = scene.cuda.array(
@@ -204,8 +179,8 @@ def copied(scene: Scene, layout: str, place: str) -> tuple[Any, dict[str, Any]]:
 @pytest.mark.parametrize("given", [None, "-1", "non-blocking"])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_copy(layout: str, place: str, given: str | None) -> None:
-    def case(scene: Scene) -> Act:
+def test_a_copy(layout, place, given):
+    def case(scene):
         view, wishes = copied(scene, layout, place)
         stream = argument(scene, given)
         return lambda: view.__dlpack__(stream=stream, **wishes)
@@ -215,10 +190,8 @@ def test_a_copy(layout: str, place: str, given: str | None) -> None:
 
 @pytest.mark.parametrize("given", [None, "-1", "non-blocking", "handle"])
 @pytest.mark.parametrize("place", PLACES)
-def test_the_end_of_a_copy_raises_nothing_and_loses_no_producer(
-    place: str, given: str | None
-) -> None:
-    def case(scene: Scene) -> Act:
+def test_the_end_of_a_copy_raises_nothing_and_loses_no_producer(place, given):
+    def case(scene):
         view, wishes = copied(scene, "runs", place)
         stream = scene.stream("non-blocking").handle if given == "handle" else None
         stream = stream or argument(scene, given)
@@ -228,47 +201,30 @@ def test_the_end_of_a_copy_raises_nothing_and_loses_no_producer(
     prove("non-blocking", case, borne=True)
 
 
-def without_pools(scene: Scene, act: Act) -> Act:
-    """The act on a device that has no memory pools: it refuses to allocate from one."""
-
-    def call() -> Any:
-        scene.cuda.fail("cuMemAllocAsync", error="CUDA_ERROR_NOT_SUPPORTED")
-        try:
-            return act()
-        finally:
-            scene.cuda.clear_faults()
-
-    return call
-
-
+@pytest.mark.parametrize("what", ["the copy", "its end"])
 @pytest.mark.parametrize("place", ["its own GPU", "another GPU"])
-def test_a_copy_without_memory_pools(place: str) -> None:
-    def case(scene: Scene) -> Act:
+def test_a_copy_on_a_device_without_memory_pools(place, what):
+    def case(scene):
         view, wishes = copied(scene, "runs", place)
         stream = scene.stream("non-blocking")
-        return without_pools(scene, lambda: view.__dlpack__(stream=stream, **wishes))
 
-    prove("non-blocking", case, borne=frozenset({"cuMemAllocAsync"}))
+        def copy():
+            scene.cuda.fail("cuMemAllocAsync", error="CUDA_ERROR_NOT_SUPPORTED")
+            try:
+                return view.__dlpack__(stream=stream, **wishes)
+            finally:
+                scene.cuda.clear_faults()
 
+        return copy if what == "the copy" else [copy()].clear
 
-@pytest.mark.parametrize("place", ["its own GPU", "another GPU"])
-def test_the_end_of_a_copy_without_memory_pools_raises_nothing(place: str) -> None:
-    def case(scene: Scene) -> Act:
-        view, wishes = copied(scene, "runs", place)
-        stream = scene.stream("non-blocking")
-        holder = [without_pools(scene, lambda: view.__dlpack__(stream=stream, **wishes))()]
-        return holder.clear
+    prove("non-blocking", case, borne=what == "its end" or frozenset({"cuMemAllocAsync"}))
 
-    prove("non-blocking", case, borne=True)
-
-
-# --- ends -----------------------------------------------------------------------------------------
 
 # A home that is known, and one that is not.
 HOMES = {"known": "exchange", "unknown": "dlpack"}
 
 
-def consumed(scene: Scene, speaks: str, given: str | None) -> Any:
+def consumed(scene, speaks, given):
     """A view that a consumer reads by, on the stream that it was made for."""
     x = scene.array(speaks)
     stream = None if given is None else scene.stream(given)
@@ -288,41 +244,35 @@ PUT_OFF = frozenset(
 
 
 @pytest.mark.some(3)
-@pytest.mark.parametrize("also", [None, *STREAMS])
+@pytest.mark.parametrize("also", [None, "the end of a block", *STREAMS])
 @pytest.mark.parametrize("given", STREAMS)
 @pytest.mark.parametrize("produced_on", STREAMS)
 @pytest.mark.parametrize("home", HOMES)
-def test_a_release(home: str, produced_on: str, given: str, also: str | None) -> None:
-    def case(scene: Scene) -> Act:
+def test_a_release(home, produced_on, given, also):
+    def case(scene):
         view = consumed(scene, HOMES[home], given)
+        if also == "the end of a block":
+            return lambda: view.__exit__(None, None, None)
         stream = also and scene.stream(also)
         return lambda: view.release(stream)
 
     prove(produced_on, case, borne=PUT_OFF if home == "unknown" else frozenset())
 
 
-@pytest.mark.parametrize("given", STREAMS)
-@pytest.mark.parametrize("produced_on", STREAMS)
-@pytest.mark.parametrize("home", HOMES)
-def test_the_end_of_a_block(home: str, produced_on: str, given: str) -> None:
-    def case(scene: Scene) -> Act:
-        view = consumed(scene, HOMES[home], given)
-        return lambda: view.__exit__(None, None, None)
-
-    prove(produced_on, case, borne=PUT_OFF if home == "unknown" else frozenset())
-
-
-def dropped(holder: list[Any]) -> None:
-    holder.clear()
-
-
-def dropped_elsewhere(holder: list[Any]) -> None:
+def elsewhere(holder):
     thread = threading.Thread(target=holder.clear)
     thread.start()
     thread.join()
 
 
-ENDS = {"dropped": dropped, "in another thread": dropped_elsewhere}
+def collected(holder):
+    box = [holder.pop()]
+    box.append(box)
+    del box
+    gc.collect()
+
+
+ENDS = {"dropped": list.clear, "in another thread": elsewhere, "collected": collected}
 
 
 @pytest.mark.some(3)
@@ -331,10 +281,8 @@ ENDS = {"dropped": dropped, "in another thread": dropped_elsewhere}
 @pytest.mark.parametrize("produced_on", STREAMS)
 @pytest.mark.parametrize("home", HOMES)
 @pytest.mark.parametrize("what", ["view", "capsule", "tensor"])
-def test_an_end_raises_nothing_and_loses_nothing(
-    what: str, home: str, produced_on: str, given: str, how: str
-) -> None:
-    def case(scene: Scene) -> Act:
+def test_an_end_raises_nothing_and_loses_nothing(what, home, produced_on, given, how):
+    def case(scene):
         holder = [consumed(scene, HOMES[home], given)]
         if what != "view":
             view = from_cai(holder.pop())
@@ -347,54 +295,57 @@ def test_an_end_raises_nothing_and_loses_nothing(
     prove(produced_on, case, borne=True)
 
 
-@pytest.mark.parametrize("given", STREAMS)
-@pytest.mark.parametrize("home", HOMES)
-def test_a_collected_cycle_raises_nothing_and_loses_nothing(home: str, given: str) -> None:
-    def case(scene: Scene) -> Act:
-        box = [consumed(scene, HOMES[home], given)]
-        box.append(box)
-        del box
-        return gc.collect
-
-    prove("non-blocking", case, borne=True)
-
-
-def test_what_was_put_off_is_done_at_a_later_call_whatever_failed_meanwhile() -> None:
-    def case(scene: Scene) -> Act:
+def test_what_was_put_off_is_done_at_a_later_call_whatever_failed_meanwhile():
+    def case(scene):
         consumed(scene, "dlpack", "non-blocking").release()
         return look
 
     prove("non-blocking", case, borne=True)
 
 
-# --- arrays on the host ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("given", STREAMS)
 @pytest.mark.parametrize("to", ["cai", "dlpack"])
-def test_a_copy_of_an_array_on_the_host(given: str, to: str) -> None:
-    def case(scene: Scene) -> Act:
+def test_a_copy_of_an_array_on_the_host(given, to):
+    def case(scene):
         stream = scene.stream(given)
         return lambda: convert(np.ones(4), to, copy=True, stream=stream)
 
     prove(given, case)
 
 
-# --- captures -------------------------------------------------------------------------------------
+def a_cai_view(scene, x, stream):
+    return lambda: to_cai(x, stream=stream)
 
 
-def in_a_capture(member: str, door: Callable[[Scene, Any, Any], Act]) -> Case:
-    """Hand over inside a capture of one stream (`member` says whose), which ends after the act."""
+def a_capsule(scene, x, stream):
+    view = from_cai(x)
+    return lambda: view.__dlpack__(stream=stream)
 
-    def case(scene: Scene) -> Act:
+
+def a_release(scene, x, stream):
+    def call():
+        view = to_cai(x, stream=stream)
+        try:
+            view.release()
+        except DriverError:
+            view.release()
+            raise
+
+    return call
+
+
+@pytest.mark.parametrize("member", ["producer", "consumer"])
+@pytest.mark.parametrize("door", [a_cai_view, a_capsule, a_release])
+def test_inside_a_capture(door, member):
+    """The capture is of one stream, `member` says whose, and ends after the act."""
+
+    def case(scene):
         consumer = scene.stream("non-blocking")
         captured = scene.producer if member == "producer" else consumer
-        x = scene.array("cai3")
-        inner = door(scene, x, consumer)
+        inner = door(scene, scene.array("cai3"), consumer)
 
-        def call() -> Any:
-            graph = scene.cuda.capture(captured, "relaxed")
-            with graph:
+        def call():
+            with scene.cuda.capture(captured, "relaxed"):
                 made = inner()
                 if member == "producer":
                     captured.wait(consumer.record())
@@ -402,54 +353,11 @@ def in_a_capture(member: str, door: Callable[[Scene, Any, Any], Act]) -> Case:
 
         return call
 
-    return case
-
-
-def a_capsule(scene: Scene, x: Any, stream: Any) -> Act:
-    view = from_cai(x)
-    return lambda: view.__dlpack__(stream=stream)
-
-
-CAPTURED: dict[str, Callable[[Scene, Any, Any], Act]] = {
-    "to_cai": lambda scene, x, stream: lambda: to_cai(x, stream=stream),
-    "__dlpack__": a_capsule,
-}
-
-
-@pytest.mark.parametrize("member", ["producer", "consumer"])
-@pytest.mark.parametrize("door", CAPTURED)
-def test_a_hand_over_inside_a_capture(door: str, member: str) -> None:
-    def case(scene: Scene) -> Act:
-        return in_a_capture(member, CAPTURED[door])(scene)
-
     prove("non-blocking", case)
-
-
-def test_a_release_inside_a_capture() -> None:
-    def case(scene: Scene) -> Act:
-        consumer, x = scene.stream("non-blocking"), scene.array("cai3")
-
-        def call() -> None:
-            with scene.cuda.capture(scene.producer, "relaxed"):
-                view = to_cai(x, stream=consumer)
-                try:
-                    view.release()
-                except DriverError:
-                    view.release()
-                    raise
-
-        return call
-
-    prove("non-blocking", case)
-
-
-# --- contexts -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("first", ["cuEventRecord", "cuStreamWaitEvent", "cuStreamIsCapturing"])
-def test_a_context_that_cannot_be_popped_after_a_failure_is_popped_at_the_second_try(
-    first: str,
-) -> None:
+def test_a_context_that_cannot_be_popped_after_a_failure_is_popped_at_the_second_try(first):
     with simulated_cuda(devices=2) as cuda:
         producer, consumer = (cuda.stream(device=1) for _ in range(2))
         view = from_cai(cuda.array([1.0], speaks="cai3", stream=producer))
@@ -461,7 +369,7 @@ def test_a_context_that_cannot_be_popped_after_a_failure_is_popped_at_the_second
         cuda.synchronize()
 
 
-def test_a_context_that_cannot_be_popped_at_all_is_told() -> None:
+def test_a_context_that_cannot_be_popped_at_all_is_told():
     with simulated_cuda(devices=2) as cuda:
         view = from_cai(cuda.array([1.0], speaks="cai3", stream=cuda.stream(device=1)))
         for nth in (1, 2, 3):
@@ -473,24 +381,23 @@ def test_a_context_that_cannot_be_popped_at_all_is_told() -> None:
         cuda.synchronize()
 
 
-# --- all of them ----------------------------------------------------------------------------------
-
 # The simulated device's own, which the bridge never calls: a program's wait on the host.
 NOT_THE_BRIDGES = {"cuCtxSynchronize"}
 # Those of `share`, over two processes: test_share.py lets each of them fail.
-SHARES = {"cuDeviceGetUuid", "cuEventDestroy", "cuStreamCreate", "cuMemAllocFromPoolAsync"}
-SHARES |= {"cuIpcGetMemHandle", "cuIpcOpenMemHandle", "cuIpcCloseMemHandle"}
-SHARES |= {"cuIpcGetEventHandle", "cuIpcOpenEventHandle", "cuMemPoolCreate"}
-SHARES |= {"cuMemPoolExportToShareableHandle", "cuMemPoolImportFromShareableHandle"}
-SHARES |= {"cuMemPoolExportPointer", "cuMemPoolImportPointer"}
+SHARES = {
+    *("cuDeviceGetUuid", "cuEventDestroy", "cuStreamCreate", "cuMemAllocFromPoolAsync"),
+    *("cuIpcGetMemHandle", "cuIpcOpenMemHandle", "cuIpcCloseMemHandle", "cuIpcGetEventHandle"),
+    *("cuIpcOpenEventHandle", "cuMemPoolCreate", "cuMemPoolExportToShareableHandle"),
+    *("cuMemPoolImportFromShareableHandle", "cuMemPoolExportPointer", "cuMemPoolImportPointer"),
+}
 # Always allowed and without effect on a device, so the simulated one does not log it: it only sets
 # the thread's mode for the query of an event.
 REAL_ONLY = {"cuThreadExchangeStreamCaptureMode"}
 
 
-def entry_points() -> set[str]:
+def entry_points():
     """The driver's calls that the traits `Driver` and `Copies` name, in their texts."""
-    found: set[str] = set()
+    found = set()
     for name in ("mod.rs", "copies.rs"):
         source = (Path(__file__).parents[2] / "src" / "driver" / name).read_text()
         start = source.index("pub trait ")
@@ -499,7 +406,7 @@ def entry_points() -> set[str]:
 
 
 @pytest.mark.last
-def test_no_entry_point_was_left_out() -> None:
+def test_no_entry_point_was_left_out():
     with simulated_cuda() as cuda, pytest.raises(ValueError, match="allowed: ") as raised:
         cuda.fail("none")
     simulated = set(re.findall(r"\bcu[A-Z]\w+", str(raised.value).partition("allowed: ")[2]))
