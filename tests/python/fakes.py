@@ -83,6 +83,19 @@ class StreamObject:
         return self._answer
 
 
+class Closing:
+    """A stream object that can be closed while it is held, as some libraries have them."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __cuda_stream__(self):
+        return (0, self.stream.handle if self.stream else 0)
+
+    def close(self):
+        self.stream = None
+
+
 class StreamField:
     """Has ``__cuda_stream__`` as a field, where a method belongs."""
 

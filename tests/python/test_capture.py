@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 from capsules import HandMade
 from contract import assert_refused, each
-from fakes import only_cai
+from fakes import Closing, only_cai
 from moving import host_waits
 from scenes import ORDER, STREAMS, next_tenant, stream_of
 from stand_in import StandIn, no_libraries
-from stream_objects import Closing
 
 from cai_bridge import DriverError, adapt, convert, from_cai, register, to_cai, to_dlpack
 
