@@ -11,7 +11,7 @@ import pytest
 from children import DEVICE, assert_quiet
 from contract import assert_refused, each
 from copies import NEWEST, ends, named, taken
-from stream_objects import Closing
+from fakes import Closing
 
 from cai_bridge import DriverError, from_cai, to_cai
 
