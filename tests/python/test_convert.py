@@ -282,6 +282,8 @@ def test_views_are_named_too(cuda, to, kind):
         view = convert(x, named)
         assert (type(view), view.ptr, view.owner) == (kind, x.ptr, x)
         assert convert(view, named) is view
+    for other, kind in (("cai", CaiView), ("dlpack", DLPackView)):
+        assert type(convert(view, other)) is type(convert([view], other)[0]) is kind
 
 
 UNKNOWN = {
