@@ -21,6 +21,7 @@ from cai_bridge.conformance.cases import AXES
 HERE = Path(__file__).parent
 DATA = HERE.parent / "data"
 BASES = {"producer": HERE / "small_library.py", "consumer": HERE / "small_consumer.py"}
+CHECKS = {"producer": check_producer, "consumer": check_consumer}
 CLASSES = {"producer": "Producer", "consumer": "Consumer"}
 
 
@@ -71,19 +72,13 @@ def library(role: str, name: str, row: dict[str, Any]) -> Any:
     return kind
 
 
-def missed_without(axis: str, lab: Any, enough: int = 10**6) -> list[str]:
-    """Tell which planted faults are no longer caught by name with an axis taken out.
+def run_printed(program: str) -> None:
+    """Run a program that the kit printed as its reader does: without this file's `annotations`."""
+    exec(compile(program, "<printed>", "exec", dont_inherit=True), {})
 
-    Parameters
-    ----------
-    axis : str
-        The axis: each requirement is judged with its plain value only.
-    lab : Lab
-        Where to judge.
-    enough : int, optional
-        How many are looked for.
-    """
-    checks = {"producer": check_producer, "consumer": check_consumer}
+
+def missed_without(axis: str, lab: Any, enough: int = 10**6) -> list[str]:
+    """Tell which planted faults are not caught with an axis' plain value only; look for enough."""
     missed: list[str] = []
     whole = judging.with_dtypes
 
@@ -97,7 +92,7 @@ def missed_without(axis: str, lab: Any, enough: int = 10**6) -> list[str]:
             if len(missed) >= enough:
                 break
             only = row["caught"][0]
-            report = checks[role](library(role, name, row), lab=lab, only=only)
+            report = CHECKS[role](library(role, name, row), lab=lab, only=only)
             if not report.failed:
                 missed.append(name)
     finally:
@@ -110,12 +105,11 @@ def main() -> None:
 
     Then print what each axis finds alone; with ``axes`` only that.
     """
-    checks = {"producer": check_producer, "consumer": check_consumer}
     for file in () if sys.argv[1:] == ["axes"] else ("planted", "unusual"):
         caught = 0
         for (role, name), row in rows(file).items():
             with open_lab("simulated") as lab:
-                report = checks[role](library(role, name, row), lab=lab)
+                report = CHECKS[role](library(role, name, row), lab=lab)
             leads = {one.name for one in report.causes if one.requirement.level == "must"}
             failed = {one.name for one in report.failed}
             others = sorted(leads - {*row["caught"]})
@@ -132,8 +126,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-
-def run_printed(program: str) -> None:
-    """Run a program that the kit printed as its reader does: without this file's `annotations`."""
-    exec(compile(program, "<printed>", "exec", dont_inherit=True), {})

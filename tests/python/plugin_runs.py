@@ -50,19 +50,6 @@ def counted(shown, what):
     return int(found[-1]) if found else 0
 
 
-def known(tmp_path, subject, **reasons):
-    lines = "\n".join(f'{name.replace("_", "-")} = "{why}"' for name, why in reasons.items())
-    file = tmp_path / "known.toml"
-    file.write_text(f'["{subject}"]\n{lines}\n')
-    return file
-
-
-def run_with(tmp_path, option, subject, **reasons):
-    """Judges one requirement of a producer with a list of what is known of it."""
-    file = known(tmp_path, subject, **reasons)
-    return run("--cai-producer", subject, option, file, *ONE, cwd=tmp_path)
-
-
 def run_somebody_elses(folder, *options):
     command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "-q", "-p", "no:cacheprovider"]
     command += [*NAMED, "--rootdir", folder, folder, *options]

@@ -52,45 +52,39 @@ def test_a_stream_that_can_be_entered_is_made_the_current_one_by_entering_it() -
         adapter.on(4096)
 
 
-class Streams:
-    """Streams as objects of a library, which end when they are let go of."""
+MADE = weakref.WeakSet[Any]()
 
-    def __init__(self, library: Library) -> None:
-        self.library, self.made = library, weakref.WeakSet[Any]()
 
-    def __call__(self) -> Any:
-        class Stream:
-            def __init__(self, own: Any) -> None:
-                self.own = own
+class Stream:
+    """A stream as an object of a library, which ends when it is let go of."""
 
-            def __cuda_stream__(self) -> tuple[int, int]:
-                return (0, self.own.handle)
+    def __init__(self) -> None:
+        self.own = device().stream()
+        MADE.add(self)
 
-        stream = Stream(Library.stream(self.library))
-        self.made.add(stream)
-        return stream
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.own.handle)
 
 
 class OfObjects(Library):
     """Streams are objects that end with their last reference."""
 
-    def __init__(self) -> None:
-        self.stream = Streams(self)
+    def stream(self) -> Stream:
+        return Stream()
 
     def on(self, stream: Any) -> Any:
         return super().on(stream.own)
 
 
 def test_both_streams_of_an_array_written_on_two_live_as_long_as_it_is_late(lab: Any) -> None:
-    library = OfObjects()
-    late = library.late_on_two(lab, 5.0)
+    late = OfObjects().late_on_two(lab, 5.0)
     gc.collect()
-    assert len(library.stream.made) == 2
-    assert late.stream in library.stream.made
+    assert len(MADE) == 2
+    assert late.stream in MADE
     assert late.array.tolist() == [5.0] * lab.items
     del late
     gc.collect()
-    assert len(library.stream.made) == 0
+    assert len(MADE) == 0
 
 
 def test_of_two_streams_each_is_held_back_in_its_turn_where_time_tells(

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from test_cli import MATRIX
 
-from cai_bridge._cli import checking, output, page, theirs
+from cai_bridge._cli import checking, theirs
 from cai_bridge._cli.command import main
 from cai_bridge._cli.exits import UsageError
 from cai_bridge._cli.text import escaped, prepare_streams
@@ -316,14 +316,6 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(
     assert reason in err
     assert [one.name for one in tmp_path.iterdir()] == ["a_file"]
     assert main(["doctor", "--output", "a_file"]) in (0, 1)
-
-
-def test_what_is_printed_is_there_before_its_page(monkeypatch):
-    printed, seen = io.BytesIO(), []
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed))
-    monkeypatch.setattr(page, "write", lambda path, text: seen.append(printed.getvalue()))
-    output.give("what was found", None, {"page.html": "the page"})
-    assert seen == [b"what was found\n"]
 
 
 @FULL

@@ -193,16 +193,6 @@ class Other(Producer):
 ROW = ["--producer", "test_matrix_processes:Other", "--consumer", "simulated", "--way", "native"]
 
 
-@pytest.mark.parametrize("option", ["--producer", "--consumer", "--json"])
-def test_the_program_says_what_it_needs(option, capsys):
-    needed = {"--producer": "simulated", "--consumer": "simulated", "--json": "row.json"}
-    del needed[option]
-    with pytest.raises(SystemExit) as ended:
-        __main__.main([word for pair in needed.items() for word in pair])
-    assert ended.value.code == 2
-    assert f"required: {option}" in capsys.readouterr().err
-
-
 def test_the_file_says_names_versions_and_rounds_as_its_cells_do(device, tmp_path, monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda name: "1.2")
     out = io.BytesIO()

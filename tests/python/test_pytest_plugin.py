@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import importlib
 
+import planted
 import pytest
-from plugin_runs import INSTALLED, ONE, ROOT, TOY, counted, run, run_somebody_elses, run_with
+from plugin_runs import INSTALLED, ONE, ROOT, TOY, counted, run, run_somebody_elses
 
 from cai_bridge.conformance import requirements
 from cai_bridge.conformance.known import known as shipped
 from cai_bridge.conformance.named import LIBRARIES
-
-# --- verdicts -------------------------------------------------------------------------------------
-
-
-def test_the_toy_library_of_the_examples_keeps_all_that_applies(tmp_path):
-    code, shown = run("--cai-producer", TOY, "-vv", cwd=tmp_path)
-    assert code == 0, shown
-    assert counted(shown, "passed") >= 40
-    assert f"test_producer[{TOY}-cai-shape]" in shown
-    assert f"conformance: producer {TOY}" in shown
-    assert "the adapter has no readonly()" in shown
 
 
 def test_a_failure_shows_the_rule_the_section_and_a_program(tmp_path):
@@ -44,25 +34,11 @@ def test_what_is_recommended_does_not_fail_the_run(tmp_path):
     assert "advice: for max_version" in shown
 
 
-STRIDES = """
-from small_library import Array, Producer as Right
-
-class Items(Array):
-    @property
-    def __cuda_array_interface__(self):
-        said = super().__cuda_array_interface__
-        steps = said["strides"]
-        return {**said, "strides": steps and tuple(step // self.itemsize for step in steps)}
-
-class Producer(Right):
-    array = Items
-"""
-
-
 # Where `CI` is set, pytest does not cut the last lines at the terminal's width.
 @pytest.mark.parametrize("ci", ["", "true"])
 def test_what_follows_from_a_failure_is_folded_under_it(tmp_path, ci):
-    (tmp_path / "items.py").write_text(STRIDES)
+    row = planted.rows("planted")["producer", "the strides of the dict count items"]
+    (tmp_path / "items.py").write_text(planted.source("producer", row))
     given = ["--cai-producer", "items:Producer", "--cai-simulated", "-k", "cai-"]
     code, shown = run(*given, cwd=tmp_path, CI=ci)
     assert code == 1, shown
@@ -83,32 +59,31 @@ def test_what_follows_from_a_failure_is_folded_under_it(tmp_path, ci):
     assert whole.count("from cai_bridge.conformance import *") > 5
 
 
-# --- what is known of a library -------------------------------------------------------------------
+LISTED = "producers:ListedShape"
+OTHERS = 'takes-cai-stream = "of the other role"\n[somebody_else]\ncai-shape = "a list"\n'
 
 
-def test_a_known_failure_is_data_with_its_reason(tmp_path):
-    subject = "producers:ListedShape"
-    code, shown = run_with(
-        tmp_path, "--cai-xfails-file", subject, cai_shape="a list, until the next major version"
-    )
-    assert code == 0, shown
-    assert counted(shown, "xfailed") == 1
-    assert "a list, until the next major version" in shown
-
-
-def test_a_known_failure_that_is_mended_fails_until_it_is_taken_off_the_list(tmp_path):
-    code, shown = run_with(tmp_path, "--cai-xfails-file", TOY, cai_shape="was a list")
-    assert code == 1, shown
-    assert "XPASS(strict)" in shown
-
-
-def test_what_is_skipped_is_not_run(tmp_path):
-    subject = "producers:ListedShape"
-    code, shown = run_with(
-        tmp_path, "--cai-skips-file", subject, cai_shape="ends the process on old drivers"
-    )
-    assert code == 0, shown
-    assert "ends the process on old drivers" in shown
+@pytest.mark.parametrize(
+    ("subject", "option", "lines", "code", "said"),
+    [
+        (LISTED, "--cai-xfails-file", 'cai-shape = "a list, until 2.0"\n', 0, "a list, until 2.0"),
+        (LISTED, "--cai-skips-file", 'cai-shape = "ends the process"\n', 0, "ends the process"),
+        # What is mended fails until it is taken off the list.
+        (TOY, "--cai-xfails-file", 'cai-shape = "was a list"\n', 1, "XPASS(strict)"),
+        (TOY, "--cai-xfails-file", OTHERS, 0, ""),
+        (TOY, "--cai-xfails-file", None, 0, ""),  # what is shipped with the kit
+    ],
+)
+def test_what_is_known_of_a_library_is_data_with_its_reason(
+    subject, option, lines, code, said, tmp_path
+):
+    file = "known"
+    if lines is not None:
+        file = tmp_path / "known.toml"
+        file.write_text(f'["{subject}"]\n{lines}')
+    ended, shown = run("--cai-producer", subject, option, file, *ONE, cwd=tmp_path)
+    assert ended == code, shown
+    assert said in shown
 
 
 def test_what_is_known_of_the_libraries_names_requirements_and_reasons():
@@ -118,14 +93,6 @@ def test_what_is_known_of_the_libraries_names_requirements_and_reasons():
             assert library in LIBRARIES
             assert reasons.keys() <= names
             assert all(reason[0].islower() for reason in reasons.values())
-
-
-def test_what_is_known_is_used_by_name(tmp_path):
-    code, shown = run("--cai-producer", TOY, "--cai-xfails-file", "known", *ONE, cwd=tmp_path)
-    assert code == 0, shown
-
-
-# --- options --------------------------------------------------------------------------------------
 
 
 def test_every_option_has_the_prefix(monkeypatch):
@@ -170,8 +137,6 @@ def test_the_simulated_device_can_be_asked_for(tmp_path):
     assert code == 1, shown
     assert "a GPU was looked for" in shown
 
-
-# --- beside other tests ---------------------------------------------------------------------------
 
 # The names and kinds of the options that data-apis/array-api-tests adds, 2026-04.
 ARRAY_API_TESTS = """

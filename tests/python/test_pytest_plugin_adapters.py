@@ -85,31 +85,32 @@ def test_a_subject_of_which_nothing_can_be_judged_fails(tmp_path):
     assert "only some of the requirements ran here" in shown
 
 
-def test_a_library_that_leaves_has_failed(tmp_path):
+@pytest.mark.parametrize(
+    ("subject", "code", "texts"),
+    [
+        ("Leaving", 1, ["seen: raised SystemExit: 0"]),
+        ("Failing", 1, ["return self.locked(array)", "in locked"]),
+        (
+            "Caching",
+            0,
+            [
+                "the adapter has no readonly(); see Caching, own.py:"
+                f"{OWN.splitlines().index('class Caching(toy_library.Producer):') + 1}"
+            ],
+        ),
+    ],
+)
+def test_what_an_adapter_does_or_lacks_is_told_with_its_lines(subject, code, texts, tmp_path):
     (tmp_path / "own.py").write_text(OWN)
-    code, shown = run("--cai-producer", "own:Leaving", "-k", "cai-readonly", cwd=tmp_path)
-    assert code == 1, shown
-    assert "seen: raised SystemExit: 0" in shown
-
-
-def test_an_error_of_the_authors_own_is_shown_with_its_lines(tmp_path):
-    (tmp_path / "own.py").write_text(OWN)
-    code, shown = run("--cai-producer", "own:Failing", "-k", "cai-readonly", cwd=tmp_path)
-    assert code == 1, shown
-    traceback = shown[shown.index("Traceback (most recent call last):") :].splitlines()
-    assert "own.py" in traceback[1]
-    assert traceback[1].endswith(", in readonly")
-    assert "return self.locked(array)" in shown
-    assert "in locked" in shown
-    assert "cai_bridge/conformance" not in "\n".join(traceback[: traceback.index("")])
-
-
-def test_a_member_that_is_missing_is_named_with_the_line_of_its_class(tmp_path):
-    (tmp_path / "own.py").write_text(OWN)
-    code, shown = run("--cai-producer", "own:Caching", "-k", "cai-readonly", cwd=tmp_path)
-    assert code == 0, shown
-    line = OWN.splitlines().index("class Caching(toy_library.Producer):") + 1
-    assert f"the adapter has no readonly(); see Caching, own.py:{line}" in " ".join(shown.split())
+    ended, shown = run("--cai-producer", f"own:{subject}", "-k", "cai-readonly", cwd=tmp_path)
+    assert ended == code, shown
+    words = " ".join(shown.split())
+    assert [text for text in texts if text not in words] == []
+    if subject == "Failing":
+        traceback = shown[shown.index("Traceback (most recent call last):") :].splitlines()
+        assert "own.py" in traceback[1]
+        assert traceback[1].endswith(", in readonly")
+        assert "cai_bridge/conformance" not in "\n".join(traceback[: traceback.index("")])
 
 
 def test_a_requirement_that_takes_long_is_named_while_it_does(tmp_path):
