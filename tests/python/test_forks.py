@@ -36,6 +36,7 @@ FORK = """
         _, status = os.waitpid(pid, 0)
         assert os.waitstatus_to_exitcode(status) == 0
 """
+IN_BOTH = PARENT + FORK
 DOORS = """
     doors = {
         "an array in a fork": {
@@ -63,8 +64,7 @@ def test_every_door_of_the_parents_driver_is_refused_in_a_fork_and_open_in_the_p
     wanted = [row for row in rows("refusals", "object") if row["kind"] == "Forked"]
     assert_quiet(
         DEVICE,
-        PARENT,
-        FORK,
+        IN_BOTH,
         DOORS,
         f"""
         def refused():
@@ -85,198 +85,178 @@ def test_every_door_of_the_parents_driver_is_refused_in_a_fork_and_open_in_the_p
     )
 
 
-def test_releases_and_deleters_in_a_fork_leave_the_producers_tensors_alone():
-    assert_quiet(
-        DEVICE,
-        PARENT,
-        FORK,
-        """
-        def let_go():
-            global view, other
-            given[4] = None
-            for one in given[:4]:
-                one.release()
-            given.clear()
-            held.clear()
-            while taken:
-                taken.pop().delete()
-            assert [tensor.deleted for tensor in tensors] == [0, 0, 0, 1]
-            view.release()
-            del view, other
-        in_a_fork(let_go)
-        assert [tensor.deleted for tensor in tensors] == [0] * 4
-        assert cuda.read(view) == [1.0] * 4
+RELEASES = (
+    IN_BOTH
+    + """
+    def let_go():
+        global view, other
+        given[4] = None
+        for one in given[:4]:
+            one.release()
         given.clear()
         held.clear()
         while taken:
             taken.pop().delete()
-        assert [tensor.deleted for tensor in tensors] == [1] * 4
-        """,
-    )
-
-
-def test_what_waits_for_its_consumer_in_the_parent_is_left_alone_in_a_fork():
-    assert_quiet(
-        DEVICE,
-        PARENT,
-        FORK,
-        """
-        # The producer's stream is unknown, so the tensor is kept until the consumer's work is done.
-        late, mine = HandMade(x.ptr), cuda.stream()
-        mine.fill(x, 2.0)
-        to_cai(late.capsule(), stream=mine)
-        def look():
-            held.clear()
-            for view_of in given[:4]:
-                view_of.release()
-            assert late.deleted == 0
-        in_a_fork(look)
+        assert [tensor.deleted for tensor in tensors] == [0, 0, 0, 1]
+        view.release()
+        del view, other
+    in_a_fork(let_go)
+    assert [tensor.deleted for tensor in tensors] == [0] * 4
+    assert cuda.read(view) == [1.0] * 4
+    given.clear()
+    held.clear()
+    while taken:
+        taken.pop().delete()
+    assert [tensor.deleted for tensor in tensors] == [1] * 4
+"""
+)
+# The producer's stream is unknown, so the tensor is kept until the consumer's work is done.
+PARKED = (
+    IN_BOTH
+    + """
+    late, mine = HandMade(x.ptr), cuda.stream()
+    mine.fill(x, 2.0)
+    to_cai(late.capsule(), stream=mine)
+    def look():
+        held.clear()
+        for view_of in given[:4]:
+            view_of.release()
         assert late.deleted == 0
-        cuda.synchronize()
-        assert late.deleted == 1
-        """,
-    )
-
-
-@pytest.mark.parametrize("how", ["sys.exit()", "os._exit(0)", "raise SystemExit", "pass"])
-def test_a_fork_ends_quietly_with_everything_of_its_parent_alive(how):
-    assert_quiet(
-        DEVICE,
-        PARENT,
-        FORK,
-        f"""
-        def end():
-            {how}
+    in_a_fork(look)
+    assert late.deleted == 0
+    cuda.synchronize()
+    assert late.deleted == 1
+"""
+)
+QUIET_ENDS = (
+    IN_BOTH
+    + """
+    def leave():
+        raise SystemExit
+    for end in (sys.exit, lambda: os._exit(0), leave, lambda: None):
         in_a_fork(end)
         assert cuda.read(to_cai(view)) == [1.0] * 4
-        """,
-    )
-
-
-def test_a_fork_does_not_wait_for_a_lock_that_a_thread_of_its_parent_held():
-    assert_quiet(
-        DEVICE,
-        PARENT,
-        FORK,
-        """
-        mine, going = cuda.stream(), True
-        def convert():
-            while going:
-                to_cai(arrays["exchange"], stream=mine)
-                view.__dlpack__(stream=mine)
-        threads = [threading.Thread(target=convert) for _ in range(3)]
-        [thread.start() for thread in threads]
-        def use_and_drop():
-            for call in (lambda: view.__dlpack__(stream=1), lambda: to_cai(arrays["exchange"])):
+"""
+)
+LOCKS = (
+    IN_BOTH
+    + """
+    mine, going = cuda.stream(), True
+    def convert():
+        while going:
+            to_cai(arrays["exchange"], stream=mine)
+            view.__dlpack__(stream=mine)
+    threads = [threading.Thread(target=convert) for _ in range(3)]
+    [thread.start() for thread in threads]
+    def use_and_drop():
+        for call in (lambda: view.__dlpack__(stream=1), lambda: to_cai(arrays["exchange"])):
+            try:
+                call()
+            except DriverError:
+                continue
+            os._exit(1)
+        arrays.clear()
+        os._exit(0)
+    import warnings
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for _ in range(40):
+            in_a_fork(use_and_drop)
+    going = False
+    [thread.join() for thread in threads]
+"""
+)
+NO_DRIVER = (
+    FORK
+    + """
+    def work():
+        with simulated_cuda() as cuda:
+            x = cuda.array([1.0, 2.0])
+            assert cuda.read(from_cai(to_cai(x))) == [1.0, 2.0]
+            tensor = capsules.HandMade(x.ptr)
+            to_cai(tensor.capsule()).release()
+            assert tensor.deleted == 1
+            del x
+    in_a_fork(work)
+    in_a_fork(lambda: in_a_fork(work))
+    work()
+    in_a_fork(work)
+"""
+)
+ITS_OWN = (
+    IN_BOTH
+    + """
+    def work():
+        with simulated_cuda() as mine:
+            x = mine.array([3.0], speaks="exchange")
+            assert mine.read(to_cai(x)) == [3.0]
+            for late in (view.__dlpack__, lambda: to_cai(arrays["dlpack"])):
                 try:
-                    call()
+                    late()
                 except DriverError:
                     continue
-                os._exit(1)
-            arrays.clear()
-            os._exit(0)
-        import warnings
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            for _ in range(40):
-                in_a_fork(use_and_drop)
-        going = False
-        [thread.join() for thread in threads]
-        """,
-    )
-
-
-def test_a_fork_of_a_process_that_used_no_driver_works_as_any_does():
-    assert_quiet(
-        FORK,
-        """
-        def work():
-            with simulated_cuda() as cuda:
-                x = cuda.array([1.0, 2.0])
-                assert cuda.read(from_cai(to_cai(x))) == [1.0, 2.0]
-                tensor = capsules.HandMade(x.ptr)
-                to_cai(tensor.capsule()).release()
-                assert tensor.deleted == 1
-                del x
-        in_a_fork(work)
-        in_a_fork(lambda: in_a_fork(work))
-        work()
-        in_a_fork(work)
-        """,
-    )
-
-
-def test_a_fork_may_have_a_simulated_device_of_its_own():
-    assert_quiet(
-        DEVICE,
-        PARENT,
-        FORK,
-        """
-        def work():
-            with simulated_cuda() as mine:
-                x = mine.array([3.0], speaks="exchange")
-                assert mine.read(to_cai(x)) == [3.0]
-                for late in (view.__dlpack__, lambda: to_cai(arrays["dlpack"])):
-                    try:
-                        late()
-                    except DriverError:
-                        continue
-                    raise AssertionError("taken")
-            to_cai(capsules.HandMade(4096).capsule())
-        in_a_fork(work)
-        assert cuda.read(view) == [1.0] * 4
-        """,
-    )
-
-
-@pytest.mark.some(3)
-@pytest.mark.parametrize(
-    "call",
-    [
-        "cuda.array([1.0])",
-        "cuda.stream()",
-        "cuda.synchronize()",
-        "cuda.reports",
-        "cuda.calls",
-        "cuda.read(x)",
-        "producer.fill(x, 2.0)",
-        "producer.synchronize()",
-        "cuda.check()",
-        "cuda.fail('cuEventRecord')",
-        "cuda.consumer('dlpack', producer).read(x)",
-        "x.__dlpack__(stream=1)",
-        "tables.managed(arrays['exchange'])",
-    ],
+                raise AssertionError("taken")
+        to_cai(capsules.HandMade(4096).capsule())
+    in_a_fork(work)
+    assert cuda.read(view) == [1.0] * 4
+"""
 )
-def test_the_parents_simulated_device_is_refused_in_a_fork(call):
-    assert_quiet(
-        DEVICE,
-        PARENT,
-        FORK,
-        f"""
-        def use():
+PARENTS = (
+    IN_BOTH
+    + """
+    calls = {
+        "array": lambda: cuda.array([1.0]),
+        "stream": lambda: cuda.stream(),
+        "synchronize": lambda: cuda.synchronize(),
+        "reports": lambda: cuda.reports,
+        "calls": lambda: cuda.calls,
+        "read": lambda: cuda.read(x),
+        "fill": lambda: producer.fill(x, 2.0),
+        "the stream's synchronize": lambda: producer.synchronize(),
+        "check": lambda: cuda.check(),
+        "fail": lambda: cuda.fail("cuEventQuery"),
+        "a consumer": lambda: cuda.consumer("dlpack", producer).read(x),
+        "__dlpack__": lambda: x.__dlpack__(stream=1),
+        "the exchange API": lambda: tables.managed(arrays["exchange"]),
+    }
+    def use():
+        for name, call in calls.items():
             try:
-                {call}
+                call()
             except DriverError as error:
-                assert str(error).startswith("process: got a fork of the process"), error
-                return
-            raise AssertionError("no error")
-        in_a_fork(use)
-        {call}
-        """,
-    )
+                assert str(error).startswith("process: got a fork of the process"), (name, error)
+            else:
+                raise AssertionError(name)
+    in_a_fork(use)
+    for call in calls.values():
+        call()
+"""
+)
+WITH_BLOCK = (
+    FORK
+    + """
+    def leave():
+        cuda.__exit__(SystemExit, SystemExit(), None)
+        assert repr(cuda)
+    with simulated_cuda() as cuda:
+        x = cuda.array([1.0])
+        in_a_fork(leave)
+        assert cuda.read(x) == [1.0]
+"""
+)
+RULES = {
+    "releases and deleters in a fork leave the producer's tensors alone": RELEASES,
+    "what waits for its consumer in the parent is left alone in a fork": PARKED,
+    "a fork ends quietly with everything of its parent alive": QUIET_ENDS,
+    "a fork does not wait for a lock that a thread of its parent held": LOCKS,
+    "a fork of a process that used no driver works as any does": NO_DRIVER,
+    "a fork may have a simulated device of its own": ITS_OWN,
+    "the parent's simulated device is refused in a fork": PARENTS,
+    "a with block of the parent's device ends in a fork without a word": WITH_BLOCK,
+}
 
 
-def test_a_with_block_of_the_parents_device_ends_in_a_fork_without_a_word():
-    assert_quiet(
-        FORK,
-        """
-        def leave():
-            cuda.__exit__(SystemExit, SystemExit(), None)
-            assert repr(cuda)
-        with simulated_cuda() as cuda:
-            x = cuda.array([1.0])
-            in_a_fork(leave)
-            assert cuda.read(x) == [1.0]
-        """,
-    )
+@pytest.mark.parametrize("rule", RULES)
+def test_forks_keep_the_rule_that(rule):
+    program = RULES[rule]
+    assert_quiet(*([DEVICE] if program.startswith(PARENT) else []), program)
