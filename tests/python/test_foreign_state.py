@@ -5,8 +5,6 @@ calls there runs without the lock, in the midst of a call that began with it. Ea
 in each such state, in a process of its own, since what goes wrong ends the process.
 """
 
-from __future__ import annotations
-
 import pytest
 from children import DEVICE, assert_quiet
 
@@ -66,26 +64,26 @@ CALLS = """
         gc.collect()
 """
 
-STATES = ["held", "let_go", "nested(1)", "nested(3)", "in_a_foreign_thread", "while_unwinding"]
-EVERY = pytest.mark.parametrize("state", STATES)
+STATES = """
+    STATES = held, let_go, nested(1), nested(3), in_a_foreign_thread, while_unwinding
+"""
 LOGGED = """
     import logging
     logging.basicConfig(level=logging.DEBUG, stream=open("/dev/null", "w"))
 """
 
 
-@pytest.mark.some(4)
-@EVERY
 @pytest.mark.parametrize("logging", ["", LOGGED], ids=["quiet", "logged"])
 @pytest.mark.parametrize("form", ["(1, 3)", "None", "'exchange'", "'copy'"])
-def test_a_deleter(state, form, logging):
+def test_a_deleter_is_called_in_each_state(form, logging):
     assert_quiet(
         DEVICE,
         CALLS,
+        STATES,
         logging,
         f"""
         form, gone = {form}, weakref.ref(x)
-        for _ in range(3):
+        for state in STATES * 3:
             view = from_cai(x)
             if form == "exchange":
                 taken = tables.managed(view)
@@ -95,10 +93,9 @@ def test_a_deleter(state, form, logging):
                 taken = capsules.take(view.__dlpack__(max_version=version, **copy))
             del view
             taken.give_away()
-            ({state})(taken.struct.deleter, ctypes.addressof(taken.struct), None, None)
+            state(taken.struct.deleter, ctypes.addressof(taken.struct), None, None)
             cuda.synchronize()
-        assert x.exports == 0
-        memory = x.ptr
+            assert x.exports == 0, state
         # nested() has made tensors of the same memory, which are gone as well.
         capsules.forget()
         del x
@@ -109,8 +106,6 @@ def test_a_deleter(state, form, logging):
     )
 
 
-@pytest.mark.some(4)
-@EVERY
 @pytest.mark.parametrize(
     "call",
     [
@@ -120,34 +115,35 @@ def test_a_deleter(state, form, logging):
         "managed_tensor_to_py_object_no_sync",
     ],
 )
-def test_a_function_of_the_exchange_table(state, call):
-    if state == "in_a_foreign_thread":
-        pytest.skip("a thread's first function takes one argument")
+def test_a_function_of_the_exchange_table_is_called_in_each_state(call):
     assert_quiet(
         DEVICE,
         CALLS,
+        STATES,
         f"""
-        call, codes = {call!r}, []
-        view, out = from_cai(x), (ctypes.c_char * 48)()
+        call, view = {call!r}, from_cai(x)
         function = getattr(tables.of(DLPackView), call)
-        if "from" in call:
-            arguments = id(view), ctypes.addressof(out), None
-        elif call == "current_work_stream":
-            arguments = 2, 0, ctypes.addressof(out)
-        else:
-            tensor = HandMade(x.ptr)
-            arguments = tensor.hand_out(), ctypes.addressof(out), None
-        code = ({state})(function, *arguments)
-        assert code in (0, None), code
-        first = c_void_p.from_buffer(out).value
-        if call == "managed_tensor_from_py_object_no_sync":
-            deleter = ctypes.cast(first + 16, ctypes.POINTER(c_void_p))[0]
-            DELETER(deleter)(first)
-        elif call == "managed_tensor_to_py_object_no_sync":
-            ctypes.pythonapi.Py_DecRef(c_void_p(first))
-            assert tensor.deleted == 1
-        else:
-            assert first == (1 if call == "current_work_stream" else x.ptr)
+        # A thread's first function takes one argument.
+        for state in (one for one in STATES if one is not in_a_foreign_thread):
+            out = (ctypes.c_char * 48)()
+            if "from" in call:
+                arguments = id(view), ctypes.addressof(out), None
+            elif call == "current_work_stream":
+                arguments = 2, 0, ctypes.addressof(out)
+            else:
+                tensor = HandMade(x.ptr)
+                arguments = tensor.hand_out(), ctypes.addressof(out), None
+            code = state(function, *arguments)
+            assert code in (0, None), (code, state)
+            first = c_void_p.from_buffer(out).value
+            if call == "managed_tensor_from_py_object_no_sync":
+                deleter = ctypes.cast(first + 16, ctypes.POINTER(c_void_p))[0]
+                DELETER(deleter)(first)
+            elif call == "managed_tensor_to_py_object_no_sync":
+                ctypes.pythonapi.Py_DecRef(c_void_p(first))
+                assert tensor.deleted == 1
+            else:
+                assert first == (1 if call == "current_work_stream" else x.ptr)
         """,
     )
 
