@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from textwrap import dedent
 
@@ -233,24 +234,20 @@ AFTER = """
     from cai_bridge import _core
     device = _core._IpcDevice(0)
     name = device.event().name
-    made = {
-        "a device": lambda: _core._IpcDevice(0),
-        "a stream": device.stream,
-        "an event": device.event,
-        "an opened event": lambda: device.open_event(name),
-    }
+    made = [device.stream, device.event, lambda: device.open_event(name)]
+    made += [lambda: _core._IpcDevice(0)]
     refused = []
     def each():
-        for what, call in made.items():
+        for call in made:
             try:
                 call()
             except SystemExit:
-                refused.append(what)
+                refused.append(call)
     _core._end()
     thread = threading.Thread(target=each, daemon=True)
     thread.start()
     thread.join(10)
-    assert refused == list(made), refused
+    assert refused == made, refused
 """
 
 
@@ -298,3 +295,120 @@ def test_every_call_from_python_that_may_fail_is_counted_as_inside():
                         bad.add(f"{name} {one[1]}")
     assert found > 50
     assert bad == WITHOUT
+
+
+# Ends that follow from one another need no stack, however many they are: 5,000 ends one inside the
+# other would have 52 bytes of this stack each.
+SMALL = """
+    import gc
+    from cai_bridge import _core
+    cuda = simulated_cuda(check=False).__enter__()
+    x, many, held = cuda.array([1.0] * 4, speaks="dlpack"), 5_000, []
+    mine = cuda.stream("mine")
+
+    def on_a_small_stack(call):
+        threading.stack_size(256 * 1024)
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+        assert x.exports == 0, x.exports
+
+    def chain(more, many=many):
+        view = to_cai(x)
+        for _ in range(many):
+            view = more(view)
+        return view
+
+    def of_capsules(view):
+        return to_cai(from_cai(view).__dlpack__())
+"""
+CHAINS = {
+    "a view of a capsule of a view": "of_capsules",
+    "a view of a dict whose owner is a view": (
+        "lambda v: to_cai(from_cai(v.__cuda_array_interface__, owner=v).__dlpack__())"
+    ),
+    "a capsule that nobody takes": "lambda capsule: from_cai(to_cai(capsule)).__dlpack__()",
+}
+ENDS = {
+    "views that wait for the same work": """
+        mine.fill(cuda.array([1.0]), 2.0)
+        for _ in range(many):
+            to_cai(x, stream=mine)
+        assert x.exports == many
+        cuda.synchronize()
+        on_a_small_stack(_core._settle)
+    """,
+    **{
+        name: f"held.append(chain({more}))\non_a_small_stack(held.clear)"
+        for name, more in CHAINS.items()
+    },
+    "a view that is released": "on_a_small_stack(chain(of_capsules).release)",
+    "views in a cycle": """
+        held = [chain(of_capsules)]
+        held.append(held)
+        del held
+        on_a_small_stack(gc.collect)
+    """,
+    "views whose ends are orders": """
+        held.append(chain(lambda v: to_cai(from_cai(v).__dlpack__(stream=mine), stream=mine), 1000))
+        def end():
+            while x.exports:
+                held.clear()
+                cuda.synchronize()
+                _core._settle()
+        on_a_small_stack(end)
+    """,
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_many_ends_need_no_more_stack_than_one(end):
+    assert_quiet(SMALL, ENDS[end])
+
+
+# The extension's classes are made once a process, so a subinterpreter is refused.
+KINDS = ["legacy"] if sys.version_info < (3, 12) else ["legacy", "isolated"]
+# CPython's own modules for its tests; each version has another.
+CREATE = """
+    try:
+        import _interpreters as interpreters
+        interpreter = interpreters.create({kind!r})
+    except ImportError:
+        import warnings
+        warnings.simplefilter("ignore")
+        import _xxsubinterpreters as interpreters
+        interpreter = interpreters.create(isolated={kind!r} == "isolated")
+    # Without -X dev and -W error, which the children of this process would take over.
+    TEXT = '''if True:
+        import sys
+        sys.path[:] = {{path!r}}
+        for name in ("cai_bridge", "cai_bridge._core"):
+            try:
+                __import__(name)
+            except ImportError as error:
+                said = str(error)
+            else:
+                raise AssertionError(name + " was imported")
+            assert "subinterpreter" in said, said
+    '''
+    def refused():
+        failed = interpreters.run_string(interpreter, TEXT.format(path=sys.path))
+        assert failed is None, failed
+    refused()
+"""
+GOES_ON = """
+    from cai_bridge import from_cai, to_cai
+    from cai_bridge.testing import simulated_cuda
+    with simulated_cuda() as cuda:
+        x = cuda.array([1.0])
+        refused()
+        interpreters.destroy(interpreter)
+        assert cuda.read(from_cai(to_cai(x))) == [1.0]
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("asks", ["first", "second"])
+def test_an_import_in_a_subinterpreter_is_refused_and_the_main_one_goes_on(asks, kind):
+    prelude = "\nimport sys\n" if asks == "first" else PRELUDE
+    assert_quiet(CREATE.format(kind=kind), GOES_ON, prelude=prelude)

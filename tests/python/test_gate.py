@@ -1,4 +1,4 @@
-"""What a library's own CI gates on, where libraries are judged, and what counts as a refusal."""
+"""What a library's own CI gates on, where libraries are judged, and the reports for upstream."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import upstream
 
 from cai_bridge._cli.exits import UsageError
 from cai_bridge._cli.gate import Earlier, junit_of
@@ -22,6 +23,7 @@ from cai_bridge.conformance import (
     check_producer,
     requirements,
 )
+from cai_bridge.conformance.known import known
 from cai_bridge.conformance.verdict import Outcome
 
 MUST = [one for one in requirements("producer") if one.level == "must"]
@@ -144,3 +146,30 @@ def test_a_consumer_that_takes_nothing_passes_nothing(error: type[Exception]) ->
 def test_a_class_of_arrays_is_told_from_an_adapter(check: Any) -> None:
     with pytest.raises(TypeError, match="is a class of arrays: it has __dlpack__"):
         check(type("Spoken", (), {"__dlpack__": lambda self: None}))
+
+
+ROWS = {one.name: one for one in requirements()}
+INDEX = (upstream.FOLDER / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", upstream.PAGES, ids=lambda page: page.stem)
+def test_a_short_program_shows_on_a_double_what_the_library_is_known_not_to_meet(
+    page: Path,
+) -> None:
+    assert f"({page.name})" in INDEX
+    library, requirement = upstream.names(page)
+    assert ROWS[requirement].level == "must"
+    assert requirement in known("xfails")[library]
+    text = page.read_text(encoding="utf-8")
+    assert (ROWS[requirement].quote or ROWS[requirement].rule) in text
+    program, printed = upstream.parts(page)
+    assert len(program.splitlines()) <= 25
+    with upstream.doubled(library):
+        assert upstream.printed_by(program) == printed
+
+
+def test_a_double_without_the_fault_prints_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, printed = upstream.parts(upstream.FOLDER / "torch-cai-version.md")
+    monkeypatch.setattr(upstream.Second, "version", 3)
+    with upstream.doubled("torch"):
+        assert upstream.printed_by(program) != printed

@@ -1,4 +1,4 @@
-"""Threads: deleters without the lock, and views that several threads use at once."""
+"""Threads: deleters without the lock, views that several use, and calls as a thread ends."""
 
 import ctypes
 import gc
@@ -9,9 +9,11 @@ import capsules
 import pytest
 import tables
 from capsules import HandMade
-from fakes import only_cai
+from fakes import DLPackPair, only_cai
+from scenes import Scene, again
 
-from cai_bridge import DLPackView, from_cai, to_cai
+from cai_bridge import _core, convert, from_cai, to_cai, to_dlpack
+from cai_bridge.testing import simulated_cuda
 
 C = ctypes.CDLL(None)
 
@@ -59,27 +61,6 @@ def hand_made(cuda):
     return HandMade((kept := cuda.array([1.0] * 4)).ptr, owner=kept)
 
 
-def test_many_threads_convert_export_and_release_the_same_view(cuda):
-    tensor = hand_made(cuda)
-    views = [to_cai(tensor.capsule())]
-
-    def work():
-        for turn in range(300):
-            other = from_cai(views[0])
-            capsule = other.__dlpack__(max_version=(1, 3), stream=turn % 3 or None)
-            taken = tables.managed(other)
-            other.release()
-            assert views[0].__cuda_array_interface__["shape"] == (4,)
-            assert repr(to_cai(views[0]))
-            taken.delete()
-            del capsule, other
-
-    all_at_once(*[work] * 8)
-    assert tensor.deleted == 0
-    views.clear()
-    assert tensor.deleted == 1
-
-
 def test_threads_that_release_one_view_at_once_let_go_once(cuda):
     for _ in range(50):
         tensor = hand_made(cuda)
@@ -111,20 +92,17 @@ def test_one_capsule_is_taken_by_one_of_many_threads(cuda):
     assert [tensor.deleted for tensor in tensors] == [1] * 1000
 
 
-def test_a_view_made_of_a_table_by_another_thread_is_an_ordinary_one(cuda):
-    made, tensor = [], hand_made(cuda)
-    all_at_once(lambda: made.append(tables.to_object(DLPackView, tensor)))
-    assert made[0].shape == (4,)
-
-
 def test_native_threads_delete_while_others_convert_and_the_collector_runs(cuda):
     tensors = [hand_made(cuda) for _ in range(6)]
     views = [to_cai(tensor.capsule()) for tensor in tensors]
 
     def convert():
         for turn in range(40):
+            view = views[turn % 6]
+            assert view.__cuda_array_interface__["shape"] == (4,)
+            assert repr(view)
             # In a cycle, so that the collector is what lets go of it.
-            cycle = [from_cai(views[turn % 6]), to_cai(views[turn % 6])]
+            cycle = [from_cai(view), to_cai(view), from_cai(view).__dlpack__(stream=1)]
             cycle.append(cycle)
 
     def delete():
@@ -166,23 +144,6 @@ def test_a_deleter_may_be_called_in_the_middle_of_a_collection(native, cuda):
     assert gone() is None
 
 
-def test_a_deleter_may_be_called_by_the_end_of_garbage(cuda):
-    view = from_cai(only_cai(cuda.array(shape=4)))
-    gone = weakref.ref(view.owner)
-
-    class Late:
-        def __init__(self, taken):
-            self.taken, self.me = taken, self
-
-        def __del__(self):
-            delete_natively(self.taken)
-
-    Late(exported(view))
-    del view
-    gc.collect()
-    assert gone() is None
-
-
 @pytest.mark.parametrize("form", [None, (1, 3)])
 def test_a_deleter_that_is_called_while_an_exception_is_pending_does_not_disturb_it(form, cuda):
     tensor = hand_made(cuda)
@@ -211,3 +172,123 @@ def test_an_exception_of_a_foreign_deleter_on_a_native_thread_is_reported_there(
     del view
     delete_natively(taken)
     assert seen == ["torn"]
+
+
+ROUTINE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+def at_the_end_of_a_thread(before, destructor, argument=1):
+    """Call `before` on a new thread, and the C function `destructor` as it ends."""
+    key, thread = ctypes.c_uint(), ctypes.c_ulong()
+    assert C.pthread_key_create(ctypes.byref(key), destructor) == 0
+
+    @ROUTINE
+    def run(_):
+        before()
+        C.pthread_setspecific(key, ctypes.c_void_p(argument))
+
+    assert C.pthread_create(ctypes.byref(thread), None, run, None) == 0
+    assert C.pthread_join(thread, None) == 0
+    assert C.pthread_key_delete(key) == 0
+
+
+def array(cuda, speaks="dlpack"):
+    return cuda.array([1.0] * 4, speaks=speaks)
+
+
+def a_stream_that_says_nothing(cuda):
+    silent = type("Silent", (), {"__cuda_stream__": None})
+    return to_cai(array(cuda), stream=silent())
+
+
+def a_release_and_the_same_again(cuda):
+    view = to_cai(array(cuda, "exchange"))
+    view.release(cuda.stream("other"))
+    return view.__cuda_array_interface__
+
+
+def a_chain_of_ends(cuda):
+    x = array(cuda)
+    view = to_cai(x)
+    for _ in range(2_000):
+        view = to_cai(from_cai(view).__dlpack__())
+    del view
+    return x.exports
+
+
+def an_answer_that_asks_again(cuda):
+    asks = DLPackPair(lambda **_: to_dlpack(asks).__dlpack__())
+    return to_dlpack(asks)
+
+
+# What no one may notice of the thread's end: the same comes of it as of a call before.
+PROGRAMS = {
+    "a dict": lambda cuda: to_cai(array(cuda)).__cuda_array_interface__["shape"],
+    "a dict of version 2": lambda cuda: from_cai(only_cai(array(cuda))).shape,
+    "a stream object": lambda cuda: to_cai(array(cuda), stream=cuda.stream("named")).typestr,
+    "a refusal": lambda cuda: to_cai(3),
+    "a stream that says nothing": a_stream_that_says_nothing,
+    "a tree": lambda cuda: repr(convert([(array(cuda),)], "cai"))[:8],
+    "a tree that is refused": lambda cuda: convert([{1, 2}, object(), to_cai], "cai"),
+    "a release, and the same again": a_release_and_the_same_again,
+    "a chain of ends": a_chain_of_ends,
+    "an answer that asks again": an_answer_that_asks_again,
+}
+
+
+def outcome(name, cuda):
+    try:
+        return repr(PROGRAMS[name](cuda))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def use(cuda):
+    """Have the bridge keep something for this thread in each of its places."""
+    return {name: outcome(name, cuda) for name in PROGRAMS}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_call_on_a_thread_that_ends_does_what_it_does_before(name, cuda):
+    found = []
+    ends = ROUTINE(lambda _: found.append(outcome(name, cuda)))
+    at_the_end_of_a_thread(lambda: found.append(use(cuda)[name]), ends)
+    assert len(found) == 2
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("without", [None, "cuStreamWaitEvent"])
+@pytest.mark.parametrize("before", [use, lambda cuda: None], ids=["after others", "alone"])
+def test_a_deleter_on_a_thread_that_ends_gives_the_memory_back_in_order(before, without):
+    with simulated_cuda(check=False) as cuda:
+        scene = Scene(cuda, "cai3", "non-blocking", "non-blocking")
+        view = from_cai(scene.array)
+        taken = capsules.take(view.__dlpack__(stream=scene.consumer))
+        seen, gone = scene.consumer.read(scene.array), weakref.ref(scene.array)
+        view.release()
+        del view
+        deleter = ctypes.c_void_p(taken.struct.deleter)
+
+        def begin():
+            before(cuda)
+            if without:
+                cuda.suppress(without, nth=1)
+
+        at_the_end_of_a_thread(begin, deleter, ctypes.addressof(taken.struct))
+        taken.give_away()
+        again(scene)
+        assert gone() is None, "the owner lives for ever"
+        cuda.synchronize()
+        assert bool(cuda.reports) is (without is not None)
+        assert without or seen.value == [1.0] * 8
+
+
+def test_the_deleter_of_a_tensor_of_another_library_runs_once_on_such_a_thread(cuda):
+    x = cuda.array([1.0] * 4)
+    tensor = capsules.HandMade(x.ptr, owner=x)
+    taken = capsules.take(to_dlpack(tensor.capsule()).__dlpack__())
+    deleter = ctypes.c_void_p(taken.struct.deleter)
+    at_the_end_of_a_thread(lambda: use(cuda), deleter, ctypes.addressof(taken.struct))
+    taken.give_away()
+    assert tensor.deleted == 1
+    assert _core._settle() == 0
