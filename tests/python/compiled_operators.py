@@ -65,15 +65,6 @@ def nothing_is_compiled():
     torch._dynamo.reset()
 
 
-@pytest.fixture
-def x():
-    return torch.tensor([[1.0, 2.0, 3.0], [-1.0, 0.5, 0.0]], dtype=torch.float64)
-
-
-def same(one, other):
-    torch.testing.assert_close(one, other)
-
-
 def compiled(f, backend, **how):
     return torch.compile(f, backend=backend, fullgraph=True, **how)
 

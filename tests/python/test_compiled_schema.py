@@ -8,16 +8,14 @@ import pytest
 from compiled_operators import (
     MARKS,
     compiled,
-    cube,
     gradient,
     made,
     nothing_is_compiled,
-    same,
     second_op,
     written,
-    x,
 )
 from stand_in import Array, OddError, count, library, made_on, no_libraries, producer
+from test_gradients import cube, same, x
 from tests.gpu.compiled_cost import FORMS, calls_in, programs
 
 from cai_bridge import adapt

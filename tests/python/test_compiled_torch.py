@@ -18,12 +18,10 @@ from compiled_operators import (
     made_pair,
     made_twice,
     nothing_is_compiled,
-    same,
     second_op,
     written,
-    x,
 )
-from test_gradients import SECOND, TRANSFORMS, both, cube
+from test_gradients import SECOND, TRANSFORMS, both, cube, same, x
 
 from cai_bridge import adapt, convert
 
