@@ -1,12 +1,9 @@
 """CuPy's routes: memory, a pointer and an array, made of CuPy's own parts; and its dict's."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import sys
 import types
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +19,7 @@ from cai_bridge._libraries import _cupy
 class Base:
     """As CuPy's `_ndarray_base`: `_init` fills in what `__new__` made."""
 
-    def _init(self, *said: Any) -> None:
+    def _init(self, *said):
         self.said = said
 
 
@@ -31,31 +28,29 @@ class ByHalves(Base):
 
     begun = 0
 
-    def __new__(cls, *said: Any) -> ByHalves:
+    def __new__(cls, *said):
         cls.begun += 1
         self = super().__new__(cls)
         self._init(*said)
         return self
 
-    def __init__(self, *said: Any) -> None:
+    def __init__(self, *said):
         type(self).begun += 1
 
 
 class ByInit:
-    def __init__(self, *said: Any) -> None:
+    def __init__(self, *said):
         self.said = said
 
 
-def test_cupys_arrays_are_made_by_halves_where_it_has_them() -> None:
+def test_cupys_arrays_are_made_by_halves_where_it_has_them():
     assert _cupy._halves(ByHalves) == (object.__new__, Base._init)
     assert _cupy._halves(ByInit) is None
     assert _cupy._halves(np.ndarray) is None
 
 
 @pytest.mark.parametrize("kind", [ByHalves, ByInit])
-def test_cupys_route_makes_memory_a_pointer_and_an_array(
-    kind: type[ByHalves | ByInit], cuda: Any
-) -> None:
+def test_cupys_route_makes_memory_a_pointer_and_an_array(kind, cuda):
     view = to_cai(cuda.array([0.0] * 4), stream=-1)
     route = _cupy._Ndarrays(kind, _cupy._halves(kind), lambda *said: said, lambda *said: said)
     made = route(view, None)
@@ -65,13 +60,10 @@ def test_cupys_route_makes_memory_a_pointer_and_an_array(
     assert not ByHalves.begun
 
 
-# types that the CUDA Array Interface alone has
-
-
 class NdarrayBase:
     """As CuPy's: an array is filled in with a type that CuPy computes with, or with none."""
 
-    def _init(self, shape: Any, dtype: Any, data: Any, strides: Any = None) -> None:
+    def _init(self, shape, dtype, data, strides=None):
         if np.dtype(dtype).kind not in "biufc" or not np.dtype(dtype).isnative:
             raise TypeError(f"Unsupported type {dtype}")
         self.shape, self.dtype, self.data, self.strides = shape, dtype, data, strides
@@ -79,18 +71,18 @@ class NdarrayBase:
 
 
 class Ndarray(NdarrayBase):
-    def __init__(self, *_: Any) -> None: ...
+    def __init__(self, *_): ...
 
 
-def memory(ptr: int, size: int, owner: Any, device: int) -> Any:
+def memory(ptr, size, owner, device):
     return types.SimpleNamespace(ptr=ptr, owner=owner, device=device)
 
 
-def pointer(mem: Any, offset: int) -> Any:
+def pointer(mem, offset):
     return types.SimpleNamespace(ptr=mem.ptr + offset, mem=mem)
 
 
-def asarray(x: Any) -> Any:
+def asarray(x):
     """As CuPy's: of a dict it takes any type."""
     said = x.__cuda_array_interface__
     assert said["stream"] is None
@@ -106,13 +98,13 @@ class InCupy(_cupy.Cupy):
 
     types = (Ndarray,)
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream):
         self.current_stream = lambda device: stream
 
 
-def modules(stream: Any) -> dict[str, Any]:
+def modules(stream):
     """CuPy's, which works on that stream."""
-    module: Any = types.ModuleType("cupy")
+    module = types.ModuleType("cupy")
     module.ndarray, module.asarray = Ndarray, asarray
     module.cuda = types.ModuleType("cupy.cuda")
     vars(module.cuda).update(
@@ -125,7 +117,7 @@ def modules(stream: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def cupy(monkeypatch: Any, cuda: Any) -> Any:
+def cupy(monkeypatch, cuda):
     """A stand-in for CuPy, which has made an array by its quick route."""
     for name, module in modules(cuda.legacy).items():
         monkeypatch.setitem(sys.modules, name, module)
@@ -136,7 +128,7 @@ def cupy(monkeypatch: Any, cuda: Any) -> Any:
 
 
 @each("strangers", "cais_alone")
-def test_cupy_takes_what_its_dict_alone_has_a_word_for(row: Any, cuda: Any, cupy: Any) -> None:
+def test_cupy_takes_what_its_dict_alone_has_a_word_for(row, cuda, cupy):
     x, same = by_dict(cuda, row)
     for made in (convert(x, cupy), convert([x, cuda.array([1.0])], cupy)[0]):
         assert (made.shape, made.dtype) == (same.shape, same.dtype)
@@ -144,7 +136,7 @@ def test_cupy_takes_what_its_dict_alone_has_a_word_for(row: Any, cuda: Any, cupy
     assert convert(cuda.array([1.0]), cupy).dtype == np.float32
 
 
-def test_cupys_quick_route_is_left_for_them_once_the_core_goes_by_it() -> None:
+def test_cupys_quick_route_is_left_for_them_once_the_core_goes_by_it():
     assert_quiet("""
         import numpy as np
         from libraries import test_cupy as stand_in
@@ -164,7 +156,7 @@ DATES = {"typestr": "<M8[ns]", "shape": (2,)}
 
 @pytest.mark.unchecked
 @pytest.mark.parametrize("without", ["nothing", "hand-over", "end"])
-def test_dates_are_ordered_and_owned_as_others_are(without: str, cuda: Any, cupy: Any) -> None:
+def test_dates_are_ordered_and_owned_as_others_are(without, cuda, cupy):
     producer, mine = cuda.stream("producer"), cupy.current_stream(0)
     x = cuda.array([0.0] * 4, speaks=())
     producer.fill(x, 7.0)

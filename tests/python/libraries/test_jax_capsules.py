@@ -1,7 +1,5 @@
 """jaxlib's own entry below the `__dlpack__` of JAX's arrays, asked where it answers the same."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -67,7 +65,47 @@ WORLD = """
 """
 
 
-def run(entry: str, steps: str) -> list[str]:
+BOTH, ENTRY, PUBLIC = "[('entry', 1), ('public', 1)]", "[('entry', 1)]", "[('public', 1)]"
+TWICE = """
+    print(take(array()))
+    print(take(array()))
+"""
+ELSEWHERE = "    ArrayImpl.sharding = property(lambda self: SingleDeviceSharding())" + TWICE
+SEVERAL = """
+    print(take(array(NamedSharding)))
+    print(take(array()))
+    print(take(array(NamedSharding)))
+"""
+REFUSED_LATER = """
+    take(array())
+    refused = array()
+    del ArrayImpl.capsule
+    print(take(refused))
+"""
+# What the entry answers, what is taken, and who was asked.
+ASKED = {
+    "alone once it answered as the public way": (
+        *("x.capsule()", TWICE + "    print(take(array(), stream=2))"),
+        [BOTH, ENTRY, "[('entry', 2)]"],
+    ),
+    **{
+        f"never again after {answer}": (answer, TWICE, [BOTH, PUBLIC])
+        for answer in ("array().capsule()", "None", "1 / 0", "[][0]", "capsules.no_such_name")
+    },
+    "never where an array has its sharding elsewhere": ("x.capsule()", ELSEWHERE, [PUBLIC, PUBLIC]),
+    "not of arrays on several devices": (
+        *("x.capsule()", SEVERAL),
+        [f"('BufferError', {PUBLIC})", BOTH, f"('BufferError', {PUBLIC})"],
+    ),
+    "before the public way, which it refuses": (
+        *("x.capsule()", REFUSED_LATER, [f"('AttributeError', {BOTH})"]),
+    ),
+}
+
+
+@pytest.mark.parametrize("when", ASKED)
+def test_the_entry_is_asked(when):
+    entry, steps, asked = ASKED[when]
     lines = textwrap.dedent(steps).strip().replace("\n", "\n        ")
     program = textwrap.dedent(WORLD.replace("{entry}", entry).replace("{steps}", lines))
     done = subprocess.run(
@@ -79,60 +117,4 @@ def run(entry: str, steps: str) -> list[str]:
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )
     assert (done.stderr, done.returncode) == ("", 0)
-    return done.stdout.splitlines()
-
-
-def test_the_entry_is_asked_alone_once_it_answered_as_the_public_way_did():
-    steps = """
-        print(take(array()))
-        print(take(array()))
-        print(take(array(), stream=2))
-    """
-    assert run("x.capsule()", steps) == [
-        "[('entry', 1), ('public', 1)]",
-        "[('entry', 1)]",
-        "[('entry', 2)]",
-    ]
-
-
-@pytest.mark.parametrize(
-    "entry", ["array().capsule()", "None", "1 / 0", "[][0]", "capsules.no_such_name"]
-)
-def test_an_entry_that_answers_something_else_is_never_asked_again(entry):
-    steps = """
-        print(take(array()))
-        print(take(array()))
-    """
-    assert run(entry, steps) == ["[('entry', 1), ('public', 1)]", "[('public', 1)]"]
-
-
-def test_the_entry_is_never_asked_where_an_array_has_its_sharding_elsewhere():
-    steps = """
-        ArrayImpl.sharding = property(lambda self: SingleDeviceSharding())
-        print(take(array()))
-        print(take(array()))
-    """
-    assert run("x.capsule()", steps) == ["[('public', 1)]", "[('public', 1)]"]
-
-
-def test_arrays_on_several_devices_go_the_public_way_which_refuses_them():
-    steps = """
-        print(take(array(NamedSharding)))
-        print(take(array()))
-        print(take(array(NamedSharding)))
-    """
-    assert run("x.capsule()", steps) == [
-        "('BufferError', [('public', 1)])",
-        "[('entry', 1), ('public', 1)]",
-        "('BufferError', [('public', 1)])",
-    ]
-
-
-def test_what_the_entry_refuses_later_the_public_way_is_asked_for():
-    steps = """
-        take(array())
-        refused = array()
-        del ArrayImpl.capsule
-        print(take(refused))
-    """
-    assert run("x.capsule()", steps) == ["('AttributeError', [('entry', 1), ('public', 1)])"]
+    assert done.stdout.splitlines() == asked

@@ -1,12 +1,9 @@
 """Numba's arrays are read by their attributes, which say what their dict does."""
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import sys
 import types
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,16 +17,16 @@ class Stream:
 
     __module__ = "numba.cuda.cudadrv.driver"
 
-    def __init__(self, owned: Any, external: bool = False) -> None:
+    def __init__(self, owned, external=False):
         self.handle = getattr(owned, "handle", owned)
         self.owned, self.external, self.asked = None if external else owned, external, 0
 
-    def __cuda_stream__(self) -> tuple[int, int]:
+    def __cuda_stream__(self):
         self.asked += 1
         return (0, self.handle)
 
 
-def contiguous(array: Any) -> bool:
+def contiguous(array):
     """What Numba's `is_contiguous` answers: it passes over strides of 0."""
     size = array.dtype.itemsize
     for extent, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
@@ -40,12 +37,13 @@ def contiguous(array: Any) -> bool:
     return True
 
 
-def interface(self: Any) -> dict[str, Any]:
+def interface(self):
     self.read += 1
+    pointer = self.gpu_data.device_ctypes_pointer
     return {
         "shape": self.shape,
         "strides": None if contiguous(self) else tuple(self.strides),
-        "data": (self.gpu_data.device_ctypes_pointer.value or 0, False),
+        "data": (int(getattr(pointer, "value", pointer) or 0), False),
         "typestr": self.dtype.str,
         "stream": int(self.stream.handle) if self.stream != 0 else None,
         "version": 3,
@@ -55,10 +53,10 @@ def interface(self: Any) -> dict[str, Any]:
 interface.__module__ = "numba.cuda.cudadrv.devicearray"
 
 
-def array_type(**members: Any) -> Any:
+def array_type(**members):
     """A type of arrays as Numba's are, new each time, since what is known of a type is kept."""
 
-    def init(self: Any, memory: Any, like: Any, stream: Any = 0) -> None:
+    def init(self, memory, like, stream=0):
         address = memory.__cuda_array_interface__["data"][0] if like.size else None
         pointer = ctypes.c_size_t(address) if address else ctypes.c_void_p(None)
         self.gpu_data = types.SimpleNamespace(device_ctypes_pointer=pointer)
@@ -70,30 +68,37 @@ def array_type(**members: Any) -> Any:
     return type("DeviceNDArray", (), {**name, **members})
 
 
-LIBRARIES = {
-    "numba": "numba.cuda.cudadrv.devicearray",
-    "numba-cuda-mlir": "numba_cuda_mlir.numba_cuda.cudadrv.devicearray",
-}
-
-
-@pytest.fixture(params=LIBRARIES)
-def library(request: Any) -> str:
+@pytest.fixture(params=["numba.cuda", "numba_cuda_mlir.numba_cuda"])
+def library(request):
     """The module that the arrays' class is of."""
-    return LIBRARIES[request.param]
+    return f"{request.param}.cudadrv.devicearray"
+
+
+@pytest.fixture
+def memory(cuda):
+    return cuda.array([1.0, 2.0, 3.0, 4.0], dtype="float32", speaks="cai3")
+
+
+NUMBAS = interface.__module__
+
+
+def kind_of(dicts, module=NUMBAS, dict_of=interface):
+    """A type of arrays of that module, whose dict is by a function of the module `dicts`."""
+
+    def own(self):
+        return dict_of(self)
+
+    own.__module__ = dicts
+    return array_type(__cuda_array_interface__=property(own), __module__=module)
 
 
 @pytest.fixture(params=["by attributes", "by the dict"])
-def make(request: Any, library: str) -> Any:
+def make(request, library):
     """A type of arrays for the quick route, and one for the plain route."""
-
-    def own(self: Any) -> dict[str, Any]:
-        return interface(self)
-
-    own.__module__ = library if request.param == "by attributes" else "somebody.else"
-    return array_type(__cuda_array_interface__=property(own), __module__=library)
+    return kind_of(library if request.param == "by attributes" else "somebody.else", library)
 
 
-def facts(view: Any) -> tuple[Any, ...]:
+def facts(view):
     return (view.shape, view.strides, view.typestr, view.ptr, view.readonly, view.stream)
 
 
@@ -109,7 +114,7 @@ ARRAYS = {
 
 
 @pytest.mark.parametrize("like", ARRAYS.values(), ids=ARRAYS)
-def test_the_attributes_say_what_the_dict_says(like: Any, cuda: Any) -> None:
+def test_the_attributes_say_what_the_dict_says(like, cuda):
     memory = cuda.array([0.0] * 32, dtype="float64", speaks="cai3")
     mine = cuda.stream("mine")
     array = array_type()(memory, like, Stream(mine))
@@ -132,18 +137,13 @@ ODD = {
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_what_a_dict_is_refused_for_is_refused_by_the_attributes(odd: Any, cuda: Any) -> None:
+def test_what_a_dict_is_refused_for_is_refused_by_the_attributes(odd, cuda):
     memory = cuda.array([0.0] * 32, dtype="float64", speaks="cai3")
     shape, strides = odd
     like = types.SimpleNamespace(shape=shape, strides=strides, dtype=np.dtype("f4"), size=1)
     words = []
-    for module in (interface.__module__, "somebody.else"):
-
-        def own(self: Any) -> dict[str, Any]:
-            return interface(self)
-
-        own.__module__ = module
-        kind = array_type(__cuda_array_interface__=property(own), __module__=module)
+    for module in (NUMBAS, "somebody.else"):
+        kind = kind_of(module, module)
         # From its first array on, Numba's type is read by the attributes.
         assert to_cai(kind(memory, np.zeros(4, "f4"))).shape == (4,)
         for function in (to_cai, from_cai):
@@ -153,9 +153,7 @@ def test_what_a_dict_is_refused_for_is_refused_by_the_attributes(odd: Any, cuda:
     assert words[:2] == words[2:]
 
 
-def test_strides_that_a_library_has_not_are_refused_by_the_attributes(
-    cuda: Any, monkeypatch: Any
-) -> None:
+def test_strides_that_a_library_has_not_are_refused_by_the_attributes(cuda, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
     memory = cuda.array([0.0] * 32, dtype="float64", speaks="cai3")
     to = stand_in("torch", {0: cuda.stream("consumer")})
@@ -173,10 +171,7 @@ def test_strides_that_a_library_has_not_are_refused_by_the_attributes(
 
 
 @pytest.mark.parametrize("first", ["broadcast", "plain"])
-def test_a_broadcast_array_keeps_its_strides_which_the_dict_leaves_out(
-    first: str, make: Any, cuda: Any
-) -> None:
-    memory = cuda.array([1.0, 2.0, 3.0], dtype="float32", speaks="cai3")
+def test_a_broadcast_array_keeps_its_strides_which_the_dict_leaves_out(first, make, cuda, memory):
     plain, wide = np.zeros(3, "float32"), np.broadcast_to(np.zeros(3, "float32"), (2, 3))
     if first == "plain":
         to_cai(make(memory, plain))
@@ -189,8 +184,7 @@ def test_a_broadcast_array_keeps_its_strides_which_the_dict_leaves_out(
     assert pending.value == [[1.0, 2.0, 3.0]] * 2
 
 
-def test_a_dict_of_a_broadcast_array_has_the_strides_of_its_owner(make: Any, cuda: Any) -> None:
-    memory = cuda.array([1.0, 2.0, 3.0], dtype="float32", speaks="cai3")
+def test_a_dict_of_a_broadcast_array_has_the_strides_of_its_owner(make, cuda, memory):
     array = make(memory, np.broadcast_to(np.zeros(3, "float32"), (2, 3)))
     interface = array.__cuda_array_interface__
     assert from_cai(interface, owner=array).strides == (0, 4)
@@ -199,20 +193,15 @@ def test_a_dict_of_a_broadcast_array_has_the_strides_of_its_owner(make: Any, cud
     assert from_cai(other, owner=array).strides == (4,), "another array of the same owner"
 
 
-def test_a_subclass_with_a_dict_of_its_own_is_read_by_that(cuda: Any) -> None:
-    memory = cuda.array([0.0] * 4, dtype="float32", speaks="cai3")
+def test_a_subclass_with_a_dict_of_its_own_is_read_by_that(cuda, memory):
     own = property(lambda self: {**interface(self), "data": (interface(self)["data"][0], True)})
     array = array_type(__cuda_array_interface__=own)(memory, np.zeros(4, "float32"))
     assert to_cai(array).readonly
 
 
-def test_a_dict_that_differs_is_believed_and_the_log_says_so(cuda: Any, caplog: Any) -> None:
-    def other(self: Any) -> dict[str, Any]:
-        return {**interface(self), "shape": (2,)}
-
-    other.__module__ = interface.__module__
-    memory = cuda.array([0.0] * 4, dtype="float32", speaks="cai3")
-    array = array_type(__cuda_array_interface__=property(other))(memory, np.zeros(4, "float32"))
+def test_a_dict_that_differs_is_believed_and_the_log_says_so(cuda, caplog, memory):
+    kind = kind_of(NUMBAS, dict_of=lambda self: {**interface(self), "shape": (2,)})
+    array = kind(memory, np.zeros(4, "float32"))
     with caplog.at_level(logging.DEBUG, "cai_bridge"):
         assert to_cai(array).shape == (2,)
     assert [record for record in caplog.records if "numba" in record.getMessage()]
@@ -221,21 +210,19 @@ def test_a_dict_that_differs_is_believed_and_the_log_says_so(cuda: Any, caplog: 
 @pytest.mark.parametrize("per_thread", [False, True])
 @pytest.mark.parametrize("named", [False, True])
 def test_the_default_stream_is_numbas_by_its_setting(
-    named: bool, per_thread: bool, make: Any, library: str, cuda: Any, monkeypatch: Any
-) -> None:
+    named, per_thread, make, library, cuda, monkeypatch, memory
+):
     for setting in ("numba.cuda", "numba_cuda_mlir.numba_cuda.core"):
         module = types.ModuleType(setting)
         own = setting.partition(".")[0] == library.partition(".")[0]
         flag = int(per_thread if own else not per_thread)
         module.config = types.SimpleNamespace(CUDA_PER_THREAD_DEFAULT_STREAM=flag)
         monkeypatch.setitem(sys.modules, setting, module)
-    memory = cuda.array([0.0] * 4, dtype="float32", speaks="cai3")
     array = make(memory, np.zeros(4, "float32"), Stream(0) if named else 0)
     assert to_cai(array).stream == (2 if per_thread else 1)
 
 
-def test_a_stream_is_asked_for_once_and_lives_as_long_as_the_view(cuda: Any) -> None:
-    memory = cuda.array([0.0] * 4, dtype="float32", speaks="cai3")
+def test_a_stream_is_asked_for_once_and_lives_as_long_as_the_view(cuda, memory):
     numbas, mine = (cuda.stream(name) for name in ("numba's", "mine"))
     array = array_type()(memory, np.zeros(4, "float32"), Stream(numbas))
     to_cai(array).release()
@@ -251,8 +238,7 @@ def test_a_stream_is_asked_for_once_and_lives_as_long_as_the_view(cuda: Any) -> 
     assert (pending.value, after.value) == ([7.0] * 4, [8.0] * 4)
 
 
-def test_a_stream_around_somebody_elses_handle_is_not_used_later(make: Any, cuda: Any) -> None:
-    memory = cuda.array([0.0] * 4, dtype="float32", speaks="cai3")
+def test_a_stream_around_somebody_elses_handle_is_not_used_later(make, cuda, memory):
     lent, mine = (cuda.stream(name) for name in ("lent", "mine"))
     array = make(memory, np.zeros(4, "float32"), Stream(lent, external=True))
     view = to_cai(array)
@@ -266,44 +252,32 @@ class OldStream:
 
     __module__ = "numba.cuda.cudadrv.driver"
 
-    def __init__(self, owned: Any) -> None:
+    def __init__(self, owned):
         self.handle = owned.handle
 
-    def __int__(self) -> int:
+    def __int__(self):
         return int(self.handle)
 
 
 class BindingsPointer:
     """What NVIDIA's binding has for an address: in Numba's own CUDA target the memory has it."""
 
-    def __init__(self, address: int) -> None:
+    def __init__(self, address):
         self.address = address
 
-    def __int__(self) -> int:
+    def __int__(self):
         return self.address
 
 
 @pytest.mark.parametrize("route", ["by attributes", "by the dict"])
 @pytest.mark.parametrize("made", [ctypes.c_size_t, BindingsPointer])
 @pytest.mark.parametrize("first", ["broadcast", "plain"])
-def test_an_array_of_an_older_release_keeps_its_strides_too(
-    first: str, made: Any, route: str, cuda: Any
-) -> None:
-    def interface_of(self: Any) -> dict[str, Any]:
-        pointer = self.gpu_data
-        self.gpu_data = types.SimpleNamespace(device_ctypes_pointer=ctypes.c_size_t(memory.ptr))
-        try:
-            return interface(self)
-        finally:
-            self.gpu_data = pointer
-
-    if route == "by attributes":
-        interface_of.__module__ = interface.__module__
-    stream, memory = cuda.stream("Numba's"), cuda.array([1.0] * 3, dtype="float32", speaks="cai3")
+def test_an_array_of_an_older_release_keeps_its_strides_too(first, made, route, cuda, memory):
+    stream = cuda.stream("Numba's")
     plain, wide = np.zeros(3, "float32"), np.broadcast_to(np.zeros(3, "float32"), (2, 3))
-    make = array_type(__cuda_array_interface__=property(interface_of))
+    make = kind_of(NUMBAS if route == "by attributes" else __name__)
 
-    def array(like: Any) -> Any:
+    def array(like):
         one = make(memory, like, OldStream(stream))
         one.gpu_data = types.SimpleNamespace(device_ctypes_pointer=made(memory.ptr))
         return one

@@ -1,12 +1,9 @@
 """NumPy: its arrays are taken by the simulated device, and what it is given is its own."""
 
-import subprocess
-import sys
-import textwrap
-
 import ml_dtypes
 import numpy as np
 import pytest
+from children import assert_quiet
 from contract import assert_refused, each
 from moving import host_waits
 
@@ -34,8 +31,7 @@ def test_an_array_of_numpys_goes_to_the_device_and_back(source, cuda):
 def test_the_bits_of_small_floats_are_kept(cuda):
     source = np.array([1.5, -2.0], dtype=ml_dtypes.float8_e5m2)
     made = convert(cuda.array(source), "numpy")
-    assert made.dtype == source.dtype
-    assert made.tobytes() == source.tobytes()
+    assert (made.dtype, made.tobytes()) == (source.dtype, source.tobytes())
 
 
 def test_what_is_said_of_an_array_of_numpys_goes_first(cuda):
@@ -45,12 +41,10 @@ def test_what_is_said_of_an_array_of_numpys_goes_first(cuda):
 
 def test_streams_fill_from_arrays_of_numpys(cuda):
     x, mine = cuda.array(shape=(2, 2)), cuda.stream()
-    mine.fill(x, np.ones((2, 2)))
-    cuda.synchronize()
-    assert x.tolist() == [[1.0, 1.0], [1.0, 1.0]]
-    mine.fill(x, np.array(7))
-    cuda.synchronize()
-    assert x.tolist() == [[7.0, 7.0], [7.0, 7.0]]
+    for value in (np.ones((2, 2)), np.array(7)):
+        mine.fill(x, value)
+        cuda.synchronize()
+        assert (x.tolist() == np.broadcast_to(value, (2, 2))).all()
     with pytest.raises(ValueError, match=r"data: got the shape \(3, 2\); allowed: \(2, 2\)"):
         mine.fill(x, np.ones((3, 2)))
 
@@ -143,49 +137,35 @@ def test_a_copy_for_numpy_that_fails_is_lost_with_its_array(cuda):
     assert convert(x, "numpy").tolist() == [1.0, 2.0]
 
 
-CHILD = """
-    import sys
-    sys.modules["numpy"] = None
+DEVICE = """
     from cai_bridge import convert, to_cai
     from cai_bridge.testing import simulated_cuda
-    with simulated_cuda() as cuda:
-        x = cuda.array([1.0, 2.0])
-        print(x.tolist(), sys.modules.get("numpy"))
-        for ask in (lambda: to_cai(x).dtype, lambda: convert(x, "numpy")):
-            try:
-                ask()
-            except ImportError as error:
-                print(type(error).__name__, error)
+    def refused(ask):
+        try:
+            ask()
+        except ImportError as error:
+            return str(error)
+    cuda = simulated_cuda().__enter__()
+    x = cuda.array([1.0, 2.0])
+"""
+MISSING = """
+    assert (x.tolist(), sys.modules["numpy"]) == ([1.0, 2.0], None)
+    missing = "import of numpy halted; None in sys.modules"
+    assert [refused(lambda: to_cai(x).dtype), refused(lambda: convert(x, "numpy"))] == [missing] * 2
+"""
+OTHER_ABI = """
+    said = "numpy: got ABI version 0x3000000; allowed: at most 0x2000000"
+    assert refused(lambda: to_cai(x).dtype) == said
 """
 
 
 def test_where_numpy_is_missing_the_error_says_so_and_nothing_else_needs_it():
-    program = textwrap.dedent(CHILD)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False
-    )
-    assert (done.stderr, done.returncode) == ("", 0)
-    missing = "ModuleNotFoundError import of numpy halted; None in sys.modules"
-    assert done.stdout.splitlines() == ["[1.0, 2.0] None", missing, missing]
+    assert_quiet('import sys\nsys.modules["numpy"] = None\n', DEVICE, MISSING, prelude="")
 
 
 def test_a_numpy_of_another_abi_is_refused():
-    program = """
-        import numpy._core.multiarray
-        numpy._core.multiarray._get_ndarray_c_version = lambda: 0x3000000
-        from cai_bridge import to_cai
-        from cai_bridge.testing import simulated_cuda
-        with simulated_cuda() as cuda:
-            try:
-                to_cai(cuda.array([1.0])).dtype
-            except ImportError as error:
-                print(error)
+    newer = """
+    import numpy._core.multiarray
+    numpy._core.multiarray._get_ndarray_c_version = lambda: 0x3000000
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.stderr, done.returncode) == ("", 0)
-    assert done.stdout == "numpy: got ABI version 0x3000000; allowed: at most 0x2000000\n"
+    assert_quiet(newer, DEVICE, OTHER_ABI, prelude="")

@@ -3,16 +3,17 @@
 The real library, over memory of the simulated device. Its environment stream stands for the work.
 """
 
-from __future__ import annotations
-
-import contextlib
-
 import pytest
 import tvm_ffi
 
 from cai_bridge import from_cai, to_cai
 
 DEVICE = tvm_ffi.device("cuda", 0)
+
+
+@pytest.fixture
+def mine(cuda):
+    return cuda.stream("consumer")
 
 
 @pytest.fixture
@@ -27,34 +28,28 @@ def tensor(cuda):
     cuda.synchronize()
 
 
-def test_the_consumers_stream_waits_for_the_one_that_the_environment_has(cuda, tensor):
-    made, _ = tensor
-    mine = cuda.stream("consumer")
-    seen = mine.read(to_cai(made, stream=mine))
-    mine.synchronize()
-    assert seen.value == [7.0] * 4
+class Lends:
+    """Has only the protocol of a tensor."""
 
-
-def test_what_has_only_the_protocol_of_a_tensor_is_ready_there_too(cuda, tensor):
-    class Lends:
-        def __init__(self):
-            self.__dlpack__, self.__dlpack_device__ = made.__dlpack__, made.__dlpack_device__
-
-    made, _ = tensor
-    mine = cuda.stream("consumer")
-    seen = mine.read(to_cai(Lends(), stream=mine))
-    mine.synchronize()
-    assert seen.value == [7.0] * 4
+    def __init__(self, tensor):
+        self.__dlpack__, self.__dlpack_device__ = tensor.__dlpack__, tensor.__dlpack_device__
 
 
 @pytest.mark.unchecked
-def test_without_that_wait_there_is_a_race(cuda, tensor):
-    made, _ = tensor
-    mine = cuda.stream("consumer")
-    cuda.suppress("cuStreamWaitEvent")
-    mine.read(to_cai(made, stream=mine))
+@pytest.mark.parametrize("waits", [True, False])
+def test_the_consumers_stream_waits_for_the_one_that_the_environment_has(waits, cuda, mine, tensor):
+    if not waits:
+        cuda.suppress("cuStreamWaitEvent")
+    seen = mine.read(to_cai(tensor[0], stream=mine))
     mine.synchronize()
-    assert cuda.reports
+    assert seen.value == [7.0] * 4 or not waits
+    assert bool(cuda.reports) is not waits
+
+
+def test_what_has_only_the_protocol_of_a_tensor_is_ready_there_too(mine, tensor):
+    seen = mine.read(to_cai(Lends(tensor[0]), stream=mine))
+    mine.synchronize()
+    assert seen.value == [7.0] * 4
 
 
 def test_the_dict_names_it_or_what_replaces_it(cuda, tensor):
@@ -66,16 +61,14 @@ def test_the_dict_names_it_or_what_replaces_it(cuda, tensor):
     assert to_cai(made, stream=-1).__cuda_array_interface__["stream"] is None
 
 
-def test_a_consumer_of_dlpack_waits_for_it(cuda, tensor):
-    made, _ = tensor
-    seen = cuda.consumer("dlpack", cuda.stream("consumer")).read(from_cai(to_cai(made)))
+def test_a_consumer_of_dlpack_waits_for_it(cuda, mine, tensor):
+    seen = cuda.consumer("dlpack", mine).read(from_cai(to_cai(tensor[0])))
     cuda.synchronize()
     assert seen.value == [7.0] * 4
 
 
-def test_the_memory_goes_back_in_its_order(cuda, tensor):
+def test_the_memory_goes_back_in_its_order(cuda, mine, tensor):
     made, producer = tensor
-    mine = cuda.stream("consumer")
     # The producer's stream is known to be alive while a library works on it.
     with cuda.current_stream(producer):
         view = to_cai(made, stream=mine)
@@ -92,9 +85,7 @@ def test_the_default_is_the_legacy_stream(cuda):
 
 
 def test_a_library_that_cannot_be_asked_is_taken_at_its_word(cuda, tensor, monkeypatch):
-    made, _ = tensor
-    with contextlib.ExitStack() as stack:
-        patch = stack.enter_context(monkeypatch.context())
+    with monkeypatch.context() as patch:
         patch.delattr(tvm_ffi, "get_raw_stream")
-        assert to_cai(made).__cuda_array_interface__["stream"] == 1
+        assert to_cai(tensor[0]).__cuda_array_interface__["stream"] == 1
     cuda.synchronize()

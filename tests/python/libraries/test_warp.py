@@ -6,14 +6,10 @@ dimensions) and ``context.py`` (``get_stream``, ``Stream.__cuda_stream__``). Whe
 installed its arrays are made as well, on the host, whose memory the simulated device's is.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 import types
 import weakref
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,58 +26,48 @@ KNOWN = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 
 
 
 class array:
-    def __init__(
-        self, *, ptr: int, dtype: Any, shape: Any, strides: Any, device: str, deleter: Any
-    ) -> None:
-        self.deleter: Any = None
+    def __init__(self, *, ptr, dtype, shape, strides, device, deleter):
+        self.deleter = None
         if not 1 <= len(shape) <= 4:
             raise RuntimeError("the maximum number of dimensions is 4")
         self.ptr, self.dtype, self.shape, self.device = ptr, dtype, shape, device
         self.strides, self.deleter, self._ref = strides, deleter, None
 
-    def __del__(self) -> None:
+    def __del__(self):
         if self.deleter is not None:
             self.deleter(self.ptr, 0)
 
-    def sliced(self) -> array:
-        made = array(
-            ptr=self.ptr,
-            dtype=self.dtype,
-            shape=self.shape,
-            strides=self.strides,
-            device=self.device,
-            deleter=None,
-        )
+    def sliced(self):
+        of = ("ptr", "dtype", "shape", "strides", "device")
+        made = array(**{name: getattr(self, name) for name in of}, deleter=None)
         made._ref = self
         return made
 
-    def __dlpack_device__(self) -> tuple[int, int]:
+    def __dlpack_device__(self):
         return 2, 0
 
-    def __dlpack__(self, stream: Any = None) -> Any:
+    def __dlpack__(self, stream=None):
         raise AssertionError("nobody asks")
 
 
 array.__module__ = "warp._src.types"
 
 
-def forget() -> None:
+def forget():
     for name in ("types", "converter"):
         _warp.WARP.__dict__.pop(name, None)
 
 
 @pytest.fixture
-def streams(cuda: Any) -> dict[str, Any]:
+def streams(cuda):
     """The stream of each device, which Warp works on."""
     return {f"cuda:{one}": cuda.stream(f"Warp's {one}", device=one) for one in range(2)}
 
 
 @pytest.fixture
-def warp(
-    monkeypatch: pytest.MonkeyPatch, streams: dict[str, Any], no_libraries: None
-) -> Iterator[Any]:
+def warp(monkeypatch, streams, no_libraries):
     """The stand-in, as the module."""
-    made: Any = types.ModuleType("warp")
+    made = types.ModuleType("warp")
     made.array, made.get_stream = array, streams.__getitem__
     for name in KNOWN.split():
         setattr(made, name, type(name, (), {}))
@@ -91,15 +77,13 @@ def warp(
     forget()
 
 
-def items(made: Any) -> Region:
+def items(made):
     """What the simulated device is told of an array of four floats."""
     return Region(made.ptr, (4,), (4,), "float32", 4)
 
 
 @pytest.mark.parametrize("speaks", ["exchange", "dlpack", "cai3"])
-def test_an_array_is_ready_on_the_stream_that_warp_works_on(
-    cuda: Any, producer: Any, warp: Any, streams: Any, speaks: str
-) -> None:
+def test_an_array_is_ready_on_the_stream_that_warp_works_on(cuda, producer, warp, streams, speaks):
     x = made_on(cuda, producer, 7.0, speaks)
     made = convert(x, "warp")
     assert (type(made), made.ptr, made.shape, made.dtype) == (array, x.ptr, (4,), warp.float32)
@@ -109,7 +93,7 @@ def test_an_array_is_ready_on_the_stream_that_warp_works_on(
     assert seen.value == [7.0] * 4
 
 
-def test_an_array_of_another_gpu_is_there(cuda: Any, warp: Any, streams: Any) -> None:
+def test_an_array_of_another_gpu_is_there(cuda, warp, streams):
     there = cuda.stream("producer", device=1)
     x = cuda.array([7.0] * 4, speaks="cai3", stream=there)
     made = convert(x, warp)
@@ -118,9 +102,11 @@ def test_an_array_of_another_gpu_is_there(cuda: Any, warp: Any, streams: Any) ->
     assert done(seen) == [7.0] * 4
 
 
+@pytest.mark.unchecked
+@pytest.mark.parametrize("waits", [True, False])
 def test_the_memory_goes_back_in_order_when_the_array_and_its_slices_are_gone(
-    cuda: Any, producer: Any, warp: Any, streams: Any
-) -> None:
+    waits, cuda, producer, warp, streams
+):
     x = made_on(cuda, producer, 7.0)
     exports, gone = x.exports, weakref.ref(x)
     made = convert(x, "warp")
@@ -129,38 +115,28 @@ def test_the_memory_goes_back_in_order_when_the_array_and_its_slices_are_gone(
     gc.collect()
     assert x.exports > exports
     seen = streams["cuda:0"].read(items(part))
+    if not waits:
+        cuda.suppress("cuStreamWaitEvent")
     del part
     gc.collect()
     assert x.exports == exports
     producer.fill(x, 9.0, name="the producer's next write")
-    assert done(seen) == [7.0] * 4
+    assert done(seen) == [7.0] * 4 or not waits
+    assert [report.kind for report in cuda.reports] == ([] if waits else ["race"])
     del x
     gc.collect()
     assert gone() is None
 
 
-@pytest.mark.unchecked
-def test_without_the_wait_at_the_end_there_is_a_race(
-    cuda: Any, producer: Any, warp: Any, streams: Any
-) -> None:
-    x = made_on(cuda, producer, 7.0)
-    made = convert(x, "warp")
-    streams["cuda:0"].read(items(made))
-    cuda.suppress("cuStreamWaitEvent")
-    del made
-    producer.fill(x, 9.0)
-    cuda.synchronize()
-    assert [report.kind for report in cuda.reports] == ["race"]
-
-
 @pytest.mark.parametrize("dtype", KNOWN.split())
-def test_element_types_are_warps_of_the_same_name(cuda: Any, warp: Any, dtype: str) -> None:
+def test_element_types_are_warps_of_the_same_name(cuda, warp, dtype):
     made = convert(cuda.array(shape=4, dtype=dtype), "warp")
     assert made.dtype is getattr(warp, dtype)
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "complex128", "float8_e4m3fn"])
-def test_element_types_that_warp_lacks_are_refused(cuda: Any, warp: Any, dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["complex64", "complex128", "float8_e4m3fn", "bfloat16"])
+def test_element_types_that_warp_lacks_are_refused(cuda, warp, dtype):
+    del warp.bfloat16  # as in an older Warp
     x = cuda.array(shape=4, dtype=dtype, speaks="dlpack")
     with pytest.raises(BufferError, match=rf"^dtype: got {dtype}; allowed: bool, integers, floats"):
         convert(x, "warp")
@@ -168,44 +144,33 @@ def test_element_types_that_warp_lacks_are_refused(cuda: Any, warp: Any, dtype: 
     assert x.exports == 0
 
 
-def test_an_older_warp_without_a_type_is_refused_in_the_same_way(cuda: Any, warp: Any) -> None:
-    del warp.bfloat16
-    with pytest.raises(BufferError, match=r"^dtype: got bfloat16"):
-        convert(cuda.array(shape=4, dtype="bfloat16"), "warp")
-
-
 @pytest.mark.parametrize("shape", [(), (1,) * 5])
-def test_more_dimensions_than_warp_has_and_none_are_refused(
-    cuda: Any, warp: Any, shape: tuple[int, ...]
-) -> None:
+def test_more_dimensions_than_warp_has_and_none_are_refused(cuda, warp, shape):
     x = cuda.array(shape=shape)
     with pytest.raises(BufferError, match=rf"^ndim: got {len(shape)}; allowed: 1 to 4"):
         convert(x, "warp")
     assert convert(cuda.array(shape=(1,) * 4), "warp").shape == (1,) * 4
 
 
-def test_strides_are_given_where_there_are_gaps(cuda: Any, warp: Any) -> None:
+def test_strides_are_given_where_there_are_gaps(cuda, warp):
     columns = cuda.array([[1.0, 2.0], [3.0, 4.0]], strides="F")
     assert convert(columns, "warp").strides == (4, 8)
 
 
-def test_read_only_memory_is_refused(cuda: Any, warp: Any) -> None:
+def test_read_only_memory_is_refused(cuda, warp):
     x = cuda.array([1.0], readonly=True)
     with pytest.raises(BufferError, match=r"^readonly: got read-only memory"):
         convert(x, "warp")
     assert convert(x, "warp", readonly=False).ptr == x.ptr
 
 
-def test_warps_arrays_are_found_by_their_type(cuda: Any, warp: Any) -> None:
+def test_warps_arrays_are_found_by_their_type(cuda, warp):
     made = convert(cuda.array([1.0]), warp.array)
     assert convert(made, "warp") is made
 
 
-# Warp itself, on the host
-
-
 @pytest.fixture
-def real(monkeypatch: pytest.MonkeyPatch, cuda: Any, no_libraries: None) -> Iterator[Any]:
+def real(monkeypatch, cuda, no_libraries):
     made = pytest.importorskip("warp")
     made.config.quiet = True
     monkeypatch.setattr(_warp, "_device", lambda ordinal: "cpu")
@@ -216,7 +181,7 @@ def real(monkeypatch: pytest.MonkeyPatch, cuda: Any, no_libraries: None) -> Iter
 
 
 @pytest.mark.parametrize("dtype", KNOWN.split())
-def test_warp_itself_reads_every_type_that_it_has(cuda: Any, real: Any, dtype: str) -> None:
+def test_warp_itself_reads_every_type_that_it_has(cuda, real, dtype):
     values = [[1, 0, 1], [0, 1, 1]]
     x = cuda.array(values, dtype=dtype)
     made = convert(x, "warp")
@@ -229,7 +194,7 @@ def test_warp_itself_reads_every_type_that_it_has(cuda: Any, real: Any, dtype: s
     assert seen.astype(float).tolist() == values
 
 
-def test_warp_itself_reads_gaps_and_backwards_and_keeps_the_memory(cuda: Any, real: Any) -> None:
+def test_warp_itself_reads_gaps_and_backwards_and_keeps_the_memory(cuda, real):
     x = cuda.array([[1.0, 2.0], [3.0, 4.0]], strides="F")
     made = convert(x, "warp")
     assert made.numpy().tolist() == [[1.0, 2.0], [3.0, 4.0]]
@@ -246,9 +211,7 @@ def test_warp_itself_reads_gaps_and_backwards_and_keeps_the_memory(cuda: Any, re
     assert nothing.shape == (0, 2)
 
 
-def test_inside_a_capture_warps_stream_joins_the_graph_and_leaves_it(
-    cuda: Any, warp: Any, streams: Any
-) -> None:
+def test_inside_a_capture_warps_stream_joins_the_graph_and_leaves_it(cuda, warp, streams):
     origin, warps = cuda.stream("origin"), streams["cuda:0"]
     x = cuda.array([0.0] * 4, speaks="exchange", stream=origin)
     with cuda.capture(origin) as graph, cuda.current_stream(origin):
