@@ -199,31 +199,25 @@ class Pooled:
     def __init__(self, inner: Any) -> None:
         self.inner = inner
 
-    def __del__(self) -> None:
-        self.pool.append(self)
-
-
-class PooledBuffer(Pooled):
     @property
     def __cuda_array_interface__(self) -> Any:
         return self.inner.__cuda_array_interface__
 
-
-class PooledStream(Pooled):
     def __cuda_stream__(self) -> tuple[int, int]:
         return (0, self.inner.handle)
+
+    def __del__(self) -> None:
+        self.pool.append(self)
 
 
 @pytest.mark.parametrize("which", ["producer", "consumer's stream"])
 def test_an_object_from_a_pool_vouches_for_its_stream(which, cuda):
     home, consumer = cuda.stream("home"), cuda.stream("consumer")
     array = producer(cuda, "cai3", home)
-    if which == "producer":
-        PooledBuffer(array)
-        view = to_cai(Pooled.pool.pop(), stream=consumer)
-    else:
-        PooledStream(consumer)
-        view = to_cai(array, stream=Pooled.pool.pop())
+    Pooled(array if which == "producer" else consumer)
+    pooled = Pooled.pool.pop()
+    x, stream = (pooled, consumer) if which == "producer" else (array, pooled)
+    view = to_cai(x, stream=stream)
     seen = consumer.read(view)
     view.release()
     assert host_waits(cuda) == 0
@@ -328,35 +322,26 @@ class Node:
         self.me = self
 
 
-class Stream:
-    def __init__(self, stream: Any) -> None:
-        self.handle, self.destroy = stream.handle, stream.destroy
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return (0, self.handle)
-
-
-class Finalized(Stream):
-    """Destroys its stream by `weakref.finalize`, as Numba's streams do."""
-
-    def __init__(self, stream: Any) -> None:
-        super().__init__(stream)
-        weakref.finalize(self, stream.destroy)
-
-
-class Deleted(Stream):
+class Deleted(ExternalStream):
     """Destroys its stream in its own `__del__`."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream, destroy=stream.destroy)
 
     def __del__(self) -> None:
         self.destroy()
 
 
-class Around(Stream):
-    """Has an object which destroys the stream with its own end."""
+def finalized(stream: Any) -> Any:
+    """Destroys its stream by `weakref.finalize`, as Numba's streams do."""
+    made = around("Finalized")(stream)
+    weakref.finalize(made, stream.destroy)
+    return made
 
-    def __init__(self, stream: Any) -> None:
-        super().__init__(stream)
-        self.inner = Deleted(stream)
+
+def having_one(stream: Any) -> Any:
+    """Has an object which destroys the stream with its own end."""
+    return around("Around", inner=Deleted(stream))(stream)
 
 
 def read(x: Any, stream: Any) -> Any:
@@ -376,7 +361,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("first", ["view", "stream"])
 @pytest.mark.parametrize("make", VIEWS)
-@pytest.mark.parametrize("owner", [Finalized, Around, Deleted])
+@pytest.mark.parametrize("owner", [finalized, having_one, Deleted])
 def test_a_stream_that_is_garbage_is_not_used(owner: Any, make: str, first: str, cuda: Any) -> None:
     x = cuda.array([1.0] * 4, speaks="cai3" if make == "from_cai" else "exchange")
     raw, cycle = cuda.stream("s"), Node()

@@ -229,32 +229,6 @@ def test_a_process_ends_cleanly_while_daemon_threads(program, turn):
     )
 
 
-# What `_core._end` begins, a thread of the program's finds out.
-AFTER = """
-    from cai_bridge import _core
-    device = _core._IpcDevice(0)
-    name = device.event().name
-    made = [device.stream, device.event, lambda: device.open_event(name)]
-    made += [lambda: _core._IpcDevice(0)]
-    refused = []
-    def each():
-        for call in made:
-            try:
-                call()
-            except SystemExit:
-                refused.append(call)
-    _core._end()
-    thread = threading.Thread(target=each, daemon=True)
-    thread.start()
-    thread.join(10)
-    assert refused == made, refused
-"""
-
-
-def test_the_calls_of_share_are_refused_once_the_interpreter_ends():
-    assert_quiet(DEVICE, AFTER)
-
-
 # Functions that cannot give up the lock, and that a thread may call while another one ends the
 # interpreter.
 WITHOUT = {

@@ -8,7 +8,6 @@ order left out, something must be. What cannot be given back at once is kept unt
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +33,7 @@ from scenes import (
 )
 from specification import as_consumer, as_producer
 
+from another_thread import in_another_thread
 from cai_bridge import DriverError, from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
 
@@ -92,20 +92,14 @@ def test_one_stream_for_both_pays_nothing(door, kind):
         assert read_before(again, scene, pending) == [1.0] * 8
 
 
-def in_a_thread(act: Callable[[], object]) -> None:
-    thread = threading.Thread(target=act)
-    thread.start()
-    thread.join()
-
-
 ENDS: dict[str, Callable[[list[Any]], object]] = {
     "release": lambda views: views[0].release(),
     "release with the same stream": lambda views: views[0].release(views[0].stream),
     "with": with_block,
     "the last reference": list.clear,
     "the garbage collector": collected,
-    "another thread's release": lambda views: in_a_thread(views[0].release),
-    "another thread's last reference": lambda views: in_a_thread(views.clear),
+    "another thread's release": lambda views: in_another_thread(views[0].release),
+    "another thread's last reference": lambda views: in_another_thread(views.clear),
 }
 
 
@@ -124,7 +118,9 @@ def test_every_end_of_a_view_gives_the_memory_back_in_order(end, scene):
 
 
 @pytest.mark.parametrize("form", ["versioned", "legacy", "exchange"])
-@pytest.mark.parametrize("call", [lambda act: act(), in_a_thread], ids=["here", "in a thread"])
+@pytest.mark.parametrize(
+    "call", [lambda act: act(), in_another_thread], ids=["here", "in a thread"]
+)
 def test_a_managed_tensors_deleter_gives_the_memory_back_in_order(call, form, cuda):
     scene = Scene(cuda, "cai3", "non-blocking", "non-blocking")
     view = from_cai(scene.array)

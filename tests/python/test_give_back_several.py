@@ -238,21 +238,16 @@ class NumbaLike(StandIn):
     _streams_by_call = True
 
 
-def by_adapt_to_cai(x: Any, numba: StandIn, work: Any, kept: list[Any] | None = None) -> Any:
-    """The function reads the dict, and says no stream; it may keep the view, which ends later."""
+def by_adapt_and_kept(x: Any, numba: StandIn, work: Any) -> Any:
+    """The function reads the dict, says no stream, and keeps the view, which ends later."""
+    kept: list[Any] = []
 
     def read(view: Any) -> Any:
-        if kept is not None:
-            kept.append(view)
+        kept.append(view)
         assert view.__cuda_array_interface__["stream"] == 1
         return work(view)
 
-    return adapt(read)(x)
-
-
-def by_adapt_and_kept(x: Any, numba: StandIn, work: Any) -> Any:
-    kept: list[Any] = []
-    result = by_adapt_to_cai(x, numba, work, kept)
+    result = adapt(read)(x)
     # No end of the view's own comes between: the next call begins before it.
     weakref.finalize(x, kept.clear)
     return result
@@ -261,8 +256,7 @@ def by_adapt_and_kept(x: Any, numba: StandIn, work: Any) -> Any:
 BY = {
     "convert": lambda x, numba, work: work(convert(x, numba).view),
     "adapt": lambda x, numba, work: adapt(lambda made: work(made.view), to=numba)(x),
-    "adapt to the dict": by_adapt_to_cai,
-    "adapt, and kept": by_adapt_and_kept,
+    "adapt to the dict, which is kept": by_adapt_and_kept,
 }
 
 

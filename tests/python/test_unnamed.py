@@ -60,20 +60,6 @@ def test_an_end_that_another_thread_tries_again_waits_for_the_same_streams(cuda)
     assert done(seen) == [1.0] * 8
 
 
-@pytest.mark.parametrize("kind", ["legacy", "read on"])
-def test_a_library_on_the_producers_own_stream_costs_nothing(kind, cuda):
-    x = cuda.array([1.0], speaks="cai3", stream=cuda.legacy)
-    view = to_cai(x)
-    cuda.clear_calls()
-    if kind == "read on":
-        cuda.consumer("cai-enqueues", cuda.legacy).read(view).release()
-    else:
-        cuda.legacy.read(view)
-    view.release()
-    assert not {call.call for call in cuda.calls} & set(ORDER)
-    cuda.synchronize()
-
-
 def described(view: Any) -> None:
     assert view.shape, view.typestr
     assert view.stream, repr(view)

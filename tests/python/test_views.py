@@ -174,13 +174,6 @@ def gone(refs):
     return [ref() is None for ref in refs]
 
 
-def test_a_producer_lives_exactly_as_long_as_its_view(made):
-    producer = weakref.ref(made[0].owner)
-    assert producer() is not None
-    made.clear()
-    assert producer() is None
-
-
 def test_a_released_view_lets_go_at_once_and_says_so(made):
     view = made.pop()
     producer = weakref.ref(view.owner)
@@ -232,19 +225,6 @@ def test_a_producers_tensor_is_deleted_with_the_last_holder_and_once(form, cuda)
         assert tensor.deleted == 0
         shared.pop()
     assert tensor.deleted == 1
-
-
-@pytest.mark.parametrize("call", [to_cai, from_cai])
-def test_a_stream_object_is_held_as_long_as_its_stream_is_named(call, cuda):
-    stream = cuda.stream()
-    object_ = weakref.ref(stream)
-    view = call(only_cai(cuda.array(shape=4)), stream=stream)
-    other = from_cai(view) if call is to_cai else to_cai(view)
-    del stream
-    view.release()
-    assert object_() is not None
-    del other
-    assert object_() is None
 
 
 def test_a_cycle_through_views_of_either_protocol_and_their_dicts_is_collected(made, cuda):

@@ -60,15 +60,6 @@ def test_the_array_is_there_and_the_work_of_other_streams_has_not_run(speaks, do
     cuda.synchronize()
 
 
-@pytest.mark.unchecked
-@pytest.mark.parametrize("call", ["cuEventRecord", "cuEventSynchronize"])
-def test_each_of_its_calls_is_needed(call, cuda):
-    view = to_cai(late(cuda)[0])
-    cuda.suppress(call)
-    view.wait()
-    assert there(view) != [7.0] * 4
-
-
 @BEFORE
 def test_the_streams_of_an_exporter_that_moved_are_waited_for(before, cuda):
     first, then = stream_before(cuda, before), cuda.stream("then")
