@@ -235,7 +235,7 @@ def again(cuda: Any, stream: Any) -> Any:
     return cuda.stream("another", handle_of=stream)
 
 
-def test_another_stream_of_a_handle_is_not_the_producers(cuda: Any) -> None:
+def test_another_stream_of_a_handle_is_not_the_producers(cuda):
     named, mine = Closing(cuda.stream("the producer's")), cuda.stream("mine")
     x = cuda.array([0.0] * 4, speaks=(), name="x")
     named.stream.fill(x, 7.0, name="the write")
@@ -245,9 +245,7 @@ def test_another_stream_of_a_handle_is_not_the_producers(cuda: Any) -> None:
 
 
 @pytest.mark.parametrize("named", ["handle", "object"])
-def test_a_captured_stream_with_the_consumers_handle_is_not_the_consumer(
-    named: str, cuda: Any
-) -> None:
+def test_a_captured_stream_with_the_consumers_handle_is_not_the_consumer(named, cuda):
     """Its number cannot be asked, so the host waits."""
     home, stream = cuda.stream("home"), cuda.stream("the consumer's")
     x, closing = producer(cuda, "cai3", home), Closing(stream)
@@ -266,7 +264,7 @@ def test_a_captured_stream_with_the_consumers_handle_is_not_the_consumer(
 
 @pytest.mark.parametrize("named", ["handle", "object"])
 @pytest.mark.parametrize("between", [False, True])
-def test_uses_of_two_streams_with_one_handle_are_two(named: str, between: bool, cuda: Any) -> None:
+def test_uses_of_two_streams_with_one_handle_are_two(named, between, cuda):
     """Of a call's array, at the end of the call, in whatever order they are noted there."""
     home = cuda.stream("home")
     x = producer(cuda, "cai3", home)
@@ -294,9 +292,7 @@ def test_uses_of_two_streams_with_one_handle_are_two(named: str, between: bool, 
 
 
 @pytest.mark.parametrize("also", ["cuStreamGetId", "cuCtxGetId"])
-def test_an_end_that_cannot_ask_knows_the_libraries_streams_when_it_is_tried_again(
-    also: str, cuda: Any
-) -> None:
+def test_an_end_that_cannot_ask_knows_the_libraries_streams_when_it_is_tried_again(also, cuda):
     home, other = cuda.stream("home"), cuda.stream("a library's")
     x = producer(cuda, "cai3", home)
     view = to_cai(x)
@@ -362,7 +358,7 @@ VIEWS = {
 @pytest.mark.parametrize("first", ["view", "stream"])
 @pytest.mark.parametrize("make", VIEWS)
 @pytest.mark.parametrize("owner", [finalized, having_one, Deleted])
-def test_a_stream_that_is_garbage_is_not_used(owner: Any, make: str, first: str, cuda: Any) -> None:
+def test_a_stream_that_is_garbage_is_not_used(owner, make, first, cuda):
     x = cuda.array([1.0] * 4, speaks="cai3" if make == "from_cai" else "exchange")
     raw, cycle = cuda.stream("s"), Node()
     stream = owner(raw)
@@ -391,8 +387,8 @@ class Plain:
 @pytest.mark.parametrize("owner_first", [True, False])
 @pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
 def test_memory_that_is_garbage_itself_goes_back_after_the_consumers_work(
-    owner: Any, speaks: str, owner_first: bool, cuda: Any
-) -> None:
+    owner, speaks, owner_first, cuda
+):
     producer, consumer = cuda.stream("producer's"), cuda.stream("consumer's")
     made: list[Any] = [None if owner_first else Node()]
     x = owner(cuda.array([0.0] * 4, speaks=speaks, stream=producer, memory="pool", name="x"))

@@ -146,36 +146,27 @@ ON_THREADS = """
             threading.Thread(target=forever, args=(work,), daemon=True).start()
 """
 PROGRAMS = {
-    "convert": """
-        on_threads(*[lambda: to_cai(from_cai(to_cai(x)).__dlpack__(stream=2))] * 3)
-    """,
-    "read dicts and properties": """
+    "use views": """
         view = to_cai(x)
         def read():
             view.__cuda_array_interface__, view.shape, view.typestr, view.owner, repr(view)
-        on_threads(read, read, read)
-    """,
-    "release, and leave with blocks": """
         def release():
             to_cai(Slow()).release()
             with from_cai(Slow()) as view:
                 view.__dlpack__()
-        on_threads(release, release, release)
-    """,
-    "delete": """
         def delete():
             taken = [capsules.take(from_cai(Slow()).__dlpack__()), tables.managed(from_cai(x))]
             for one in taken:
                 one.delete()
-        on_threads(delete, delete, delete)
-    """,
-    "convert in a finalizer": """
         class Late:
             def __del__(self):
                 view = from_cai(Slow())
                 to_cai(view.__dlpack__())
                 view.release()
-        on_threads(*[Late] * 3)
+        on_threads(read, release, delete, Late)
+    """,
+    "convert": """
+        on_threads(*[lambda: to_cai(from_cai(to_cai(x)).__dlpack__(stream=2))] * 3)
     """,
     "make arrays of a library": """
         from cai_bridge import Library, convert
@@ -218,7 +209,7 @@ PROGRAMS = {
 EARLIER = "\nimport atexit, time\natexit.register(time.sleep, 0.05)\n"
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("turn", range(2))
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_process_ends_cleanly_while_daemon_threads(program, turn):

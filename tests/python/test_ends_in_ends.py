@@ -35,9 +35,7 @@ class Owner:
 
 @pytest.mark.parametrize("how", ["release", "the last reference"])
 @pytest.mark.parametrize("outer", ["an end", "nothing"])
-def test_whoever_ends_a_view_in_an_end_goes_on_with_its_memory_at_once(
-    cuda: Any, how: str, outer: str
-) -> None:
+def test_whoever_ends_a_view_in_an_end_goes_on_with_its_memory_at_once(cuda, how, outer):
     streams = [cuda.stream(name) for name in ("theirs", "reader", "mine", "consumer")]
     theirs, reader, mine, consumer = streams
     x = cuda.array([1.0] * 4, speaks="cai3", stream=theirs, name="x")
@@ -61,7 +59,7 @@ def test_whoever_ends_a_view_in_an_end_goes_on_with_its_memory_at_once(
 
 
 @pytest.mark.parametrize("to", ["cai", "dlpack"])
-def test_a_view_that_its_owner_releases_as_garbage_is_in_order(cuda: Any, to: str) -> None:
+def test_a_view_that_its_owner_releases_as_garbage_is_in_order(cuda, to):
     """The owner frees its memory in the order of its own stream, once its views are released."""
     theirs, consumer = cuda.stream("frame's"), cuda.stream("consumer")
     views: list[Any] = []
@@ -76,9 +74,7 @@ def test_a_view_that_its_owner_releases_as_garbage_is_in_order(cuda: Any, to: st
     assert done(seen) == [1.0] * 4
 
 
-def test_a_producer_that_makes_views_while_an_end_is_put_off_is_not_asked_for_ever(
-    cuda: Any,
-) -> None:
+def test_a_producer_that_makes_views_while_an_end_is_put_off_is_not_asked_for_ever(cuda):
     captured, busy = cuda.stream("captured", blocking=True), []
 
     def again(owner: Owner) -> None:
@@ -96,7 +92,7 @@ def test_a_producer_that_makes_views_while_an_end_is_put_off_is_not_asked_for_ev
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_work_that_a_getter_queues_is_waited_for(cuda: Any, several: bool) -> None:
+def test_work_that_a_getter_queues_is_waited_for(cuda, several):
     theirs, consumer = cuda.stream("theirs"), cuda.stream("consumer")
     asked, over = list[Any](), list[bool]()
 
@@ -118,7 +114,7 @@ def test_work_that_a_getter_queues_is_waited_for(cuda: Any, several: bool) -> No
     assert [done(seen) for seen in read] == [[float(asked.count(x))] * 4 for x in arrays]
 
 
-def test_no_stream_is_lost_between_the_question_and_the_order(cuda: Any) -> None:
+def test_no_stream_is_lost_between_the_question_and_the_order(cuda):
     theirs, consumer, other = (cuda.stream(name) for name in ("theirs", "consumer", "other"))
     x = cuda.array([1.0] * 4, speaks="dlpack")
 
@@ -209,7 +205,7 @@ ASKED: dict[str, Any] = {
 
 @pytest.mark.usefixtures("no_libraries")
 @pytest.mark.parametrize("who", ASKED)
-def test_an_end_that_was_left_is_carried_out_by_the_end_of_the_call(cuda: Any, who: str) -> None:
+def test_an_end_that_was_left_is_carried_out_by_the_end_of_the_call(cuda, who):
     scene = Leaves(cuda)
     made = ASKED[who](scene)
     assert scene.asked

@@ -44,7 +44,7 @@ def earlier(tmp_path: Path, made: Any) -> Earlier:
     return Earlier.read(str(path))
 
 
-def test_what_is_new_and_what_is_mended_are_told(tmp_path: Path) -> None:
+def test_what_is_new_and_what_is_mended_are_told(tmp_path):
     before = earlier(tmp_path, report("failed", "passed", "failed", "passed"))
     found = before.compared([report("passed", "failed", "failed", "skipped", advice="failed")])
     names = [one.name for one in MUST]
@@ -61,19 +61,19 @@ def test_what_is_new_and_what_is_mended_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", '{"reports": [1]}', '{"reports": [{"verdicts": []}, {}]}']
 )
-def test_a_file_that_no_run_wrote_is_refused(text: str, tmp_path: Path) -> None:
+def test_a_file_that_no_run_wrote_is_refused(text, tmp_path):
     with pytest.raises(UsageError, match="--against: got"):
         earlier(tmp_path, text)
 
 
-def test_junit_counts_failures_and_has_advice_among_what_is_skipped() -> None:
+def test_junit_counts_failures_and_has_advice_among_what_is_skipped():
     made = report("failed", "passed", "skipped", advice="failed")
     (suite,) = ElementTree.fromstring(junit_of([made]))
     assert [suite.get(key) for key in ("tests", "failures", "skipped")] == ["4", "1", "2"]
     assert [child.tag for case in suite for child in case] == ["failure", "skipped", "skipped"]
 
 
-def test_a_page_is_written_for_each_cause_that_is_demanded(tmp_path: Path) -> None:
+def test_a_page_is_written_for_each_cause_that_is_demanded(tmp_path):
     made = report("failed", "passed", advice="failed")
     (path,) = map(Path, write_pages([made], str(tmp_path / "pages")))
     text = path.read_text()
@@ -116,7 +116,7 @@ class Takes(ConsumerAdapter):
 
 
 @pytest.mark.parametrize("adapter", [Arrays, EitherArrays, Takes])
-def test_a_library_of_the_cpu_is_judged_there(adapter: Any) -> None:
+def test_a_library_of_the_cpu_is_judged_there(adapter):
     made = (check_consumer if adapter is Takes else check_producer)(adapter)
     assert [one.name for one in made.failed if one.requirement.level == "must"] == []
     assert made.place.startswith("the CPU, where its arrays are")
@@ -133,7 +133,7 @@ class Raises(ConsumerAdapter):
 
 
 @pytest.mark.parametrize("error", [IndexError, ValueError, BufferError, SystemError])
-def test_a_consumer_that_takes_nothing_passes_nothing(error: type[Exception]) -> None:
+def test_a_consumer_that_takes_nothing_passes_nothing(error):
     made = check_consumer(type("Raises", (Raises,), {"error": error}))
     passed = {one.name for one in made.verdicts if one.outcome == "passed"}
     assert passed <= {"takes-dlpack-buffer-error", "takes-dlpack-device"}, passed
@@ -143,7 +143,7 @@ def test_a_consumer_that_takes_nothing_passes_nothing(error: type[Exception]) ->
 
 
 @pytest.mark.parametrize("check", [check_producer, check_consumer])
-def test_a_class_of_arrays_is_told_from_an_adapter(check: Any) -> None:
+def test_a_class_of_arrays_is_told_from_an_adapter(check):
     with pytest.raises(TypeError, match="is a class of arrays: it has __dlpack__"):
         check(type("Spoken", (), {"__dlpack__": lambda self: None}))
 
@@ -153,9 +153,7 @@ INDEX = (upstream.FOLDER / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", upstream.PAGES, ids=lambda page: page.stem)
-def test_a_short_program_shows_on_a_double_what_the_library_is_known_not_to_meet(
-    page: Path,
-) -> None:
+def test_a_short_program_shows_on_a_double_what_the_library_is_known_not_to_meet(page):
     assert f"({page.name})" in INDEX
     library, requirement = upstream.names(page)
     assert ROWS[requirement].level == "must"
@@ -168,7 +166,7 @@ def test_a_short_program_shows_on_a_double_what_the_library_is_known_not_to_meet
         assert upstream.printed_by(program) == printed
 
 
-def test_a_double_without_the_fault_prints_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_double_without_the_fault_prints_something_else(monkeypatch):
     program, printed = upstream.parts(upstream.FOLDER / "torch-cai-version.md")
     monkeypatch.setattr(upstream.Second, "version", 3)
     with upstream.doubled("torch"):

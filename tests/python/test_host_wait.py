@@ -148,12 +148,12 @@ STORIES = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_the_hosts_wait(story: str) -> None:
+def test_the_hosts_wait(story):
     waiting(STORIES[story])
 
 
 @pytest.mark.parametrize("symbol", [*symbols("ModuleCalls"), "cuCtxGetId"])
-def test_where_an_entry_point_is_missing_memory_is_freed(symbol: str, tmp_path: Path) -> None:
+def test_where_an_entry_point_is_missing_memory_is_freed(symbol, tmp_path):
     """Where contexts have no numbers, too."""
     counts = "for _ in range(2): assert counted() == BY_MEMORY"
     waiting(counts, folder=without(symbol, tmp_path))
@@ -163,7 +163,7 @@ def test_where_an_entry_point_is_missing_memory_is_freed(symbol: str, tmp_path: 
 @pytest.mark.parametrize(
     "name", ["cuModuleLoadData", "cuModuleUnload", "cuStreamCreate", "cuLaunchHostFunc"]
 )
-def test_what_fails_is_made_good_by_freeing_memory(name: str, code: int) -> None:
+def test_what_fails_is_made_good_by_freeing_memory(name, code):
     waiting(f"""
         fail({name!r}, {code})
         assert counted()["free"] == 1
@@ -179,7 +179,7 @@ def test_what_fails_is_made_good_by_freeing_memory(name: str, code: int) -> None
     """)
 
 
-def test_nothing_calls_what_ends_captures() -> None:
+def test_nothing_calls_what_ends_captures():
     """`cuCtxSynchronize` ends every capture of the context, and kills beside other threads'."""
     named = []
     for source in sorted((ROOT / "src").rglob("*.rs")):
@@ -233,7 +233,7 @@ def parked(body: str) -> str:
     return run(textwrap.dedent(PARKED) + textwrap.dedent(body))
 
 
-def test_it_ends_them_when_the_work_is_done_and_nobody_calls() -> None:
+def test_it_ends_them_when_the_work_is_done_and_nobody_calls():
     parked("""
         for _ in range(10):
             park()
@@ -258,21 +258,19 @@ ENDING = """
 
 
 @pytest.mark.parametrize("blocks", ["time.sleep(3600)", "held.acquire()"])
-def test_a_destructor_that_blocks_there_does_not_keep_the_process(blocks: str) -> None:
+def test_a_destructor_that_blocks_there_does_not_keep_the_process(blocks):
     told = parked(ENDING.format(end=blocks) + "    print(time.time())\n")
     assert time.time() - float(told) < 5
 
 
-def test_a_destructor_that_takes_a_while_is_waited_for() -> None:
+def test_a_destructor_that_takes_a_while_is_waited_for():
     # The bridge is there for it, too.
     end = "time.sleep(0.2); from_cai(Array()).__dlpack__(); print('done')"
     assert parked(ENDING.format(end=end)) == "done\n"
 
 
 @pytest.mark.parametrize("streams", [1, 1000])
-def test_a_backlog_costs_neither_calls_nor_the_thread_more_than_a_few_questions(
-    streams: int,
-) -> None:
+def test_a_backlog_costs_neither_calls_nor_the_thread_more_than_a_few_questions(streams):
     """5,000 ends wait for work on one stream, or on a thousand."""
     parked(f"""
         def queries(what):

@@ -73,9 +73,7 @@ def two(cluster: None) -> Any:
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bfloat16"])
 @pytest.mark.parametrize("kind", ["CaiView", "DLPackView"])
-def test_a_view_goes_from_process_to_process_once_it_is_written(
-    kind: str, dtype: str, two: Any
-) -> None:
+def test_a_view_goes_from_process_to_process_once_it_is_written(kind, dtype, two):
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes")
     first, second = two
@@ -85,7 +83,7 @@ def test_a_view_goes_from_process_to_process_once_it_is_written(
     assert ray.get(first.pending.remote(), timeout=SECONDS) == 1, "the other stream's work"
 
 
-def test_the_driver_program_has_its_own_copy_and_sends_views_too(two: Any, cuda: Any) -> None:
+def test_the_driver_program_has_its_own_copy_and_sends_views_too(two, cuda):
     view = ray.get(two[0].late.remote(7.0), timeout=SECONDS)
     assert convert(view, "numpy").tolist() == [7.0] * 4
     exec(CODE, dict(NAMES))
@@ -98,12 +96,12 @@ def test_the_driver_program_has_its_own_copy_and_sends_views_too(two: Any, cuda:
             ray.util.serialization.deregister_serializer(kind)
 
 
-def test_a_process_without_a_gpu_raises(two: Any) -> None:
+def test_a_process_without_a_gpu_raises(two):
     with pytest.raises((DriverError, ray.exceptions.RaySystemError), match="a machine with a CUDA"):
         ray.get(two[0].late.remote(7.0), timeout=SECONDS)
 
 
-def test_without_the_code_the_refusal_names_what_to_do(cluster: None) -> None:
+def test_without_the_code_the_refusal_names_what_to_do(cluster):
     process = ray.remote(Process).remote(None)
     with pytest.raises(TypeError, match=r"cannot pickle a DLPackView: .* convert\(x, 'numpy'\)"):
         ray.get(process.late.remote(7.0), timeout=SECONDS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import capsules
@@ -81,7 +80,7 @@ def objects(cuda: Any) -> dict[str, Any]:
 
 
 @each("remedies", "remedies")
-def test_a_message_names_a_remedy_that_works(row: Any, cuda: Any) -> None:
+def test_a_message_names_a_remedy_that_works(row, cuda):
     names = {
         "x": objects(cuda)[row["kind"]],
         "a": cuda.array([1.0], speaks=("dlpack", "cai3")),
@@ -95,7 +94,7 @@ def test_a_message_names_a_remedy_that_works(row: Any, cuda: Any) -> None:
 
 
 @each("remedies", "hidden")
-def test_what_hides_a_library_is_named_by_its_path(row: Any, tmp_path: Path) -> None:
+def test_what_hides_a_library_is_named_by_its_path(row, tmp_path):
     made = tmp_path / row["made"]
     (made if row["made"].endswith("/") else made.parent).mkdir(exist_ok=True, parents=True)
     if not row["made"].endswith("/"):

@@ -28,9 +28,7 @@ OLDER = {
 
 
 @pytest.mark.parametrize("library", OLDER)
-def test_an_object_older_than_the_protocol_is_the_stream_that_it_names(
-    library: str, cuda: Any
-) -> None:
+def test_an_object_older_than_the_protocol_is_the_stream_that_it_names(library, cuda):
     producer, consumer = cuda.stream("producer"), cuda.stream("consumer")
     x = cuda.array([0.0] * 4, speaks="exchange", stream=producer)
     kind, attribute = OLDER[library]
@@ -49,7 +47,7 @@ OTHER = of("torch"), of("elsewhere"), of("cupy.cuda.memory", "MemoryPointer")
 
 
 @pytest.mark.parametrize("other", [*(kind() for kind in OTHER), of("torch.cuda.streams")])
-def test_what_names_no_stream_is_refused(other: Any, cuda: Any) -> None:
+def test_what_names_no_stream_is_refused(other, cuda):
     if not isinstance(other, type):
         other.ptr = other.handle = 64
     with pytest.raises(TypeError, match=r"^stream: got .*; allowed: None, -1, 1, 2, a handle"):
@@ -91,7 +89,5 @@ OLD_CUPY = """
     [("lambda device: current", "set()"), ("lambda: current", "{0}")],
     ids=["13", "12"],
 )
-def test_cupy_before_14_is_asked_for_its_stream_and_that_one_waits_at_the_end(
-    of: str, asked: str
-) -> None:
+def test_cupy_before_14_is_asked_for_its_stream_and_that_one_waits_at_the_end(of, asked):
     assert cupy(OLD_CUPY.replace("{of}", of)).strip() == f"1 0 {asked}"
