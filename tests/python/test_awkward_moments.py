@@ -54,16 +54,6 @@ def test_a_view_released_while_it_is_being_ordered_is_exported_whole_or_refused(
     assert kind == "dlpack-borrowed" or seen.value == [1.0, 2.0]
 
 
-def test_read_only_memory_is_not_lent_by_a_structure_without_flags(cuda):
-    view = from_cai(cuda.array([1.0], speaks="cai3", readonly=True))
-    with pytest.raises(BufferError, match=r"^readonly: got read-only memory"):
-        cuda.consumer("dlpack-borrowed", stream=cuda.legacy).read(view)
-    vouched = from_cai(cuda.array([1.0], speaks="cai3", readonly=True), readonly=False)
-    seen = cuda.consumer("dlpack-borrowed", stream=cuda.legacy).read(vouched)
-    cuda.synchronize()
-    assert seen.value == [1.0]
-
-
 def test_a_deleter_that_runs_while_an_exception_unwinds_does_not_replace_it(cuda):
     made = HandMade((kept := cuda.array(shape=4)).ptr, owner=kept)
     capsule = made.capsule()

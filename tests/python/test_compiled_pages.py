@@ -3,8 +3,6 @@
 `tests/gpu/test_compilers.py` runs those for a GPU.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -25,7 +23,7 @@ SAID = (
 
 
 @pytest.mark.parametrize("library", ["torch", "jax"])
-def test_a_program_prints_what_the_page_shows(library: str) -> None:
+def test_a_program_prints_what_the_page_shows(library):
     pytest.importorskip(library, reason="make test-clients installs it")
     done = subprocess.run(
         [sys.executable, FOLDER / f"{library}_numpy.py"],
@@ -40,7 +38,7 @@ def test_a_program_prints_what_the_page_shows(library: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace the builtin:UserWarning")
-def test_the_page_is_found_by_what_dynamo_says() -> None:
+def test_the_page_is_found_by_what_dynamo_says():
     torch = pytest.importorskip("torch", reason="make test-clients installs it")
     page = (DOCS / "compiled.md").read_text("utf-8")
     adapted = adapt(lambda x: x, "numpy"), adapt(lambda x: x, "numpy", backward=lambda g, x: g)
@@ -52,7 +50,7 @@ def test_the_page_is_found_by_what_dynamo_says() -> None:
             assert words in page
 
 
-def test_the_pages_show_each_program_and_what_it_prints() -> None:
+def test_the_pages_show_each_program_and_what_it_prints():
     pages = "".join((DOCS / name).read_text("utf-8") for name in ("compiled.md", "jax-jit.md"))
     shown = set(re.findall(r"(?m)^<!-- code: docs/programs/compiled/(\S+) -->$", pages))
     assert shown == {path.name for path in FOLDER.iterdir()}

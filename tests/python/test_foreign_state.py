@@ -148,24 +148,6 @@ def test_a_function_of_the_exchange_table_is_called_in_each_state(call):
     )
 
 
-def test_a_refusal_of_the_exchange_table_leaves_its_exception_wherever_it_was_called():
-    assert_quiet(
-        DEVICE,
-        CALLS,
-        """
-        view, out = from_cai(x), c_void_p()
-        view.release()
-        call = tables.of(DLPackView).managed_tensor_from_py_object_no_sync
-        try:
-            held(call, id(view), ctypes.addressof(out), None)
-        except BufferError as error:
-            assert "released" in str(error)
-        else:
-            raise AssertionError("not refused")
-        """,
-    )
-
-
 def test_a_long_chain_of_capsules_ends_on_a_small_stack():
     assert_quiet(
         DEVICE,

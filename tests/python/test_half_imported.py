@@ -1,13 +1,9 @@
 """A library that another thread is importing: until it is whole, nobody asks it."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -42,9 +38,9 @@ class NotKnown:
 
 
 @pytest.fixture(params=MODULES)
-def half(request: Any, tmp_path: Path, monkeypatch: Any) -> Iterator[str]:
+def half(request, tmp_path, monkeypatch):
     """A library whose import by another thread has begun, and does not go on."""
-    name: str = request.param
+    name = request.param
     package = name.partition(".")[0]
     for known in [one for one in sys.modules if one.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, known)
@@ -71,7 +67,7 @@ def half(request: Any, tmp_path: Path, monkeypatch: Any) -> Iterator[str]:
             del sys.modules[known]
 
 
-def test_a_half_made_module_is_not_there(half: str) -> None:
+def test_a_half_made_module_is_not_there(half):
     assert half in sys.modules
     assert _core._imported(half) is None
     sys.modules["_half_imported"].go_on.set()
@@ -80,7 +76,7 @@ def test_a_half_made_module_is_not_there(half: str) -> None:
 
 
 @pytest.mark.usefixtures("half")
-def test_trees_are_converted_and_arrays_end_meanwhile(cuda: Any) -> None:
+def test_trees_are_converted_and_arrays_end_meanwhile(cuda):
     x = cuda.array([1.0], speaks=("dlpack", "cai"))
     made = convert({"a": [x], "b": NotKnown()}, "dlpack")
     assert made["a"][0].ptr == x.ptr
@@ -89,7 +85,7 @@ def test_trees_are_converted_and_arrays_end_meanwhile(cuda: Any) -> None:
     from_cai(x).__dlpack__(stream=cuda.stream("other"))
 
 
-def test_no_other_module_is_asked_for() -> None:
+def test_no_other_module_is_asked_for():
     package = Path(_core.__file__).parent
     ours = ["_cli", "testing", "conformance"]
     for file in package.rglob("*.py"):

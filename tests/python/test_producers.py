@@ -34,9 +34,6 @@ def refusing(made, *names, error=TypeError, streams=()):
     return answer
 
 
-# --- the ladder -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("refuses", "stream", "asked", "says"),
     [
@@ -85,15 +82,11 @@ def test_a_producer_that_refuses_stream_2_is_asked_for_1_and_2_is_ordered_after_
     ]
 
 
-# --- exceptions -----------------------------------------------------------------------------------
-
-
 class Torn(Exception):
     """No exception that anybody expects."""
 
 
 RAISED = [Torn("torn"), BufferError("torn"), ValueError("torn"), OSError(5, "torn")]
-FATAL = [KeyboardInterrupt(), SystemExit(3), GeneratorExit()]
 
 
 @pytest.mark.parametrize("raised", RAISED, ids=repr)
@@ -127,22 +120,6 @@ def test_an_exception_that_is_raised_twice_is_not_its_own_context():
     assert not circle
 
 
-@pytest.mark.parametrize("raised", FATAL, ids=repr)
-def test_an_exit_or_interrupt_is_no_refusal_of_a_stream(raised, made):
-    answers = [raised]
-
-    def answer(**_):
-        if answers:
-            raise answers.pop()
-        return made()
-
-    producer = DLPackPair(answer)
-    with pytest.raises(type(raised)) as caught:
-        to_cai(producer, stream=-1)
-    assert caught.value is raised
-    assert len(producer.asked) == 1
-
-
 def test_a_producer_that_takes_no_call_at_all_has_its_first_exception_told():
     calls = []
 
@@ -153,9 +130,6 @@ def test_a_producer_that_takes_no_call_at_all_has_its_first_exception_told():
     with pytest.raises(TypeError, match=r"^call 1$"):
         to_cai(DLPackPair(answer))
     assert len(calls) == 3
-
-
-# --- devices --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("device", [(2, 0), (2, 1)])

@@ -207,7 +207,7 @@ def test_a_dict_that_differs_is_believed_and_the_log_says_so(cuda, caplog, memor
     assert [record for record in caplog.records if "numba" in record.getMessage()]
 
 
-@pytest.mark.parametrize("per_thread", [False, True])
+@pytest.mark.parametrize("per_thread", [False, True, None])
 @pytest.mark.parametrize("named", [False, True])
 def test_the_default_stream_is_numbas_by_its_setting(
     named, per_thread, make, library, cuda, monkeypatch, memory
@@ -215,9 +215,11 @@ def test_the_default_stream_is_numbas_by_its_setting(
     for setting in ("numba.cuda", "numba_cuda_mlir.numba_cuda.core"):
         module = types.ModuleType(setting)
         own = setting.partition(".")[0] == library.partition(".")[0]
-        flag = int(per_thread if own else not per_thread)
+        flag = int(bool(per_thread) == own)
         module.config = types.SimpleNamespace(CUDA_PER_THREAD_DEFAULT_STREAM=flag)
-        monkeypatch.setitem(sys.modules, setting, module)
+        # Without Numba itself its arrays are on the legacy default stream.
+        if per_thread is not None:
+            monkeypatch.setitem(sys.modules, setting, module)
     array = make(memory, np.zeros(4, "float32"), Stream(0) if named else 0)
     assert to_cai(array).stream == (2 if per_thread else 1)
 

@@ -11,7 +11,7 @@ import pytest
 from moving import host_waits
 from stand_in import StandIn, made_on, no_libraries
 
-from cai_bridge import _libraries, convert, register, to_cai
+from cai_bridge import convert, register, to_cai
 
 __all__ = ["no_libraries"]
 
@@ -170,11 +170,3 @@ def test_warp_which_ignores_the_dicts_stream_waits_on_its_own(
     seen = warps.read(view, name="Warp's read")
     del view
     assert seen_before_the_next_write(cuda, producer, x, seen) == [7.0] * 4
-
-
-def test_what_was_registered_before_is_asked_no_more(cuda, library, stream, x):
-    newer = StandIn({0: stream})
-    register(newer)
-    del to_cai(x).__cuda_array_interface__["stream"]
-    assert (library.asked, newer.asked != []) == ([], True)
-    assert list(_libraries._registered.values()) == [newer]
