@@ -195,7 +195,7 @@ def tvm_seen(tensor: Any) -> Seen:
 
 
 def core(view: Any, door: str) -> Seen:
-    strided = pytest.importorskip("cuda.core").StridedMemoryView
+    strided = pytest.importorskip("cuda.core.utils").StridedMemoryView
     return core_seen(getattr(strided, door)(view, stream_ptr=-1))
 
 
