@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capsules import HandMade
 from contract import assert_refused, each
 from fakes import Closing, only_cai
 from moving import host_waits
@@ -98,17 +97,6 @@ def test_a_captured_consumer_waits_for_work_outside_whenever_the_graph_runs(
     consumer.synchronize()
     assert [report.kind for report in cuda.reports] == ["race"] * (without is not None)
     assert without or seen.value == [7.0] * 4
-
-
-def test_a_captured_producer_waits_for_its_consumer_outside(cuda):
-    producer, consumer = cuda.stream("producer"), cuda.stream("consumer")
-    array = cuda.array([7.0] * 4, speaks="cai3", stream=producer, name="x")
-    seen = cuda.consumer("dlpack", consumer).read(from_cai(array))
-    with cuda.capture(producer) as graph:
-        seen.release()
-        producer.fill(array, 8.0)
-    launched(cuda, graph, producer)
-    assert (seen.value, cuda.read(array)) == ([7.0] * 4, [8.0] * 4)
 
 
 @pytest.mark.parametrize("named", ["before", "inside"])
@@ -326,29 +314,6 @@ def test_the_host_waits_and_leaves_the_capture_alone(why, mode, cuda):
         next(parts)
     launched(cuda, graph, captured)
     next(parts, None)
-
-
-@MODES
-@pytest.mark.parametrize("kind", ["blocking", "non-blocking"])
-def test_conversions_beside_a_foreign_capture_leave_it_alone(kind, mode, cuda):
-    captured = stream_of(cuda, kind, "captured")
-    producer, consumer = cuda.stream("producer"), cuda.stream("consumer", blocking=True)
-    array = cuda.array([7.0] * 4, speaks=("exchange", "cai3"), stream=producer, name="x")
-    unknown = HandMade(array.ptr)
-    with cuda.capture(captured, mode) as graph, cuda.current_stream(producer):
-        with to_cai(array, stream=consumer) as view:
-            seen = [consumer.read(view)]
-        seen.append(cuda.consumer("dlpack", consumer).read(from_cai(array)))
-        seen[1].release()
-        # A producer that says nothing of its stream: looked after by queries and a mark.
-        if kind == "non-blocking":
-            silent = to_cai(unknown.capsule(), stream=consumer)
-            seen.append(consumer.read(silent))
-            del silent
-        to_cai(array)
-    launched(cuda, graph, captured)
-    assert {tuple(read.value) for read in seen} == {(7.0,) * 4}
-    assert unknown.deleted == (kind == "non-blocking")
 
 
 def test_an_end_that_has_to_wait_for_a_capture_to_end_comes_then(cuda):

@@ -22,7 +22,7 @@ from tests.soak.device.foreign import external
 
 from another_thread import in_another_thread
 from cai_bridge import DriverError, adapt, from_cai, to_cai, to_dlpack
-from cai_bridge.testing import SimulatedError, simulated_cuda
+from cai_bridge.testing import SimulatedError
 
 
 class ExternalStream:
@@ -86,26 +86,6 @@ def test_a_consumers_object_that_keeps_nothing_alive(how, blocking, cuda):
     views.clear()
     gc.collect()
     cuda.synchronize()
-
-
-@pytest.mark.parametrize("used", ["closed", "another of its handle"])
-def test_the_host_waits_for_the_gpu_that_a_consumer_works_on(used):
-    """Managed memory of one GPU, used on the producer's stream, or on one of its handle."""
-    with simulated_cuda(devices=2) as cuda:
-        home = Closing(cuda.stream("home", device=1 if used == "closed" else 0))
-        array = cuda.array([1.0] * 4, speaks=(), device=0, memory="managed", name="x")
-        view, stream = from_cai(only_cai(array), stream=home), home.stream
-        cuda.synchronize()
-        if used == "closed":
-            view = to_cai(view, stream=home)
-        else:
-            stream.destroy()
-            stream = cuda.stream("next", device=1, handle_of=stream)
-            view = to_cai(view, stream=external(stream))
-        stream.fill(array, 2.0)
-        home.close()
-        view.release()
-        assert array.tolist() == [2.0] * 4
 
 
 @KINDS

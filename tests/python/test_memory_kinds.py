@@ -156,24 +156,6 @@ def test_whoever_was_not_named_may_work_where_the_memory_was_handed_out(cuda):
     assert done(seen) == [1.0] * 4
 
 
-def test_whoever_produced_it_without_a_stream_may_work_where_the_memory_is(cuda):
-    x = cuda.array([1.0] * 4, speaks="cai2", memory="managed")
-    there = cuda.stream("there", device=1)
-    seen = cuda.consumer("dlpack", there).read(from_cai(x, stream=-1, device=(2, 1)))
-    seen.release()
-    cuda.legacy.fill(x, 2.0)
-    assert done(seen) == [1.0] * 4
-
-
-def test_the_host_waits_for_the_gpu_of_the_stream_that_is_gone(cuda):
-    producer, consumer = cuda.stream("producer's", device=1), cuda.stream("consumer's", device=0)
-    x = cuda.array([1.0] * 4, speaks="cai3", memory="managed", device=0)
-    producer.fill(x, 3.0)
-    view = from_cai(x, stream=producer)
-    producer.destroy()
-    assert done(cuda.consumer("dlpack", consumer).read(view)) == [3.0] * 4
-
-
 def test_what_was_lent_for_one_gpu_is_waited_for_where_the_other_ones_stream_is_gone(cuda):
     array = cuda.array([1.0] * 4, speaks="dlpack", memory="pinned", name="x")
     named = cuda.stream("named", device=1)

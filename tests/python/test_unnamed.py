@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import pytest
 from scenes import ORDER, Scene, again, done, once_more
 
 from another_thread import in_another_thread
-from cai_bridge import from_cai, to_cai, to_dlpack
+from cai_bridge import from_cai, to_cai
 from cai_bridge._core import _settle
 
 KINDS = ("legacy", "per-thread", "blocking", "read on", "ends on")
@@ -96,31 +95,6 @@ def test_who_asks_where_the_memory_is_is_a_consumer(look, cuda):
     cuda.synchronize()
 
 
-@pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
-@pytest.mark.parametrize("speaks", ["cai0", "cai1", "cai2", "cai3"])
-@pytest.mark.parametrize("door", [to_cai, lambda x: to_cai(from_cai(x))], ids=["direct", "nested"])
-def test_where_nothing_is_pending_a_reader_is_waited_for_too(door, speaks, cuda):
-    x = cuda.array([1.0] * 8, speaks=speaks)
-    view = door(x)
-    assert view.stream is None
-    cuda.consumer("cai-waits", cuda.stream()).read(view)
-    alive = weakref.ref(x)
-    del x, view
-    assert alive() is not None, "the producer's stream is unknown: the reader has to be done first"
-    cuda.synchronize()
-    _settle()
-    assert alive() is None
-
-
-@pytest.mark.parametrize("device", [0, 1])
-def test_a_reader_that_ignores_the_dicts_stream_waits_for_it_as_it_reads(device, cuda):
-    x = cuda.array([0.0] * 4, speaks="cai3", memory="managed", stream=cuda.legacy)
-    cuda.legacy.fill(x, 7.0)
-    mine = cuda.stream() if device == 0 else cuda.default_stream(1)
-    view = to_cai(from_cai(x, device=(2, device)))
-    assert done(cuda.consumer("cai-trusting", mine).read(view)) == [7.0] * 4
-
-
 @pytest.mark.parametrize("captured", ["producer", "reader"])
 def test_a_dict_that_is_read_during_a_capture_drags_nobody_into_it(captured, cuda):
     producer, mine = cuda.stream(), cuda.stream()
@@ -135,28 +109,3 @@ def test_a_dict_that_is_read_during_a_capture_drags_nobody_into_it(captured, cud
             consumer.read(view).release()
     graph.launch(producer)
     cuda.synchronize()
-
-
-# Who reads where, and who writes next, with a stream that was declared for a view or an array.
-DECLARED = {
-    "on the declared one, the producer's next": (to_dlpack, "declared", "theirs"),
-    "the same by from_cai": (from_cai, "declared", "theirs"),
-    "the same by its handle": (
-        lambda view, stream: from_cai(view.owner, stream=stream.handle),
-        *("declared", "theirs"),
-    ),
-    "on the producer's, the declared one's next": (from_cai, "theirs", "declared"),
-}
-
-
-@pytest.mark.parametrize("who", DECLARED)
-def test_a_reader_is_waited_for_where_a_stream_was_declared(who, cuda):
-    declare, reads, writes = DECLARED[who]
-    streams = {"theirs": cuda.stream("theirs"), "declared": cuda.stream("declared")}
-    x = cuda.array([1.0] * 4, speaks="cai3", stream=streams["theirs"])
-    cuda.synchronize()
-    view = to_cai(declare(to_cai(x), stream=streams["declared"]))
-    seen = cuda.consumer("cai-waits", streams[reads]).read(view)
-    view.release()
-    streams[writes].fill(x, 9.0)
-    assert done(seen) == [1.0] * 4
