@@ -18,24 +18,25 @@ from cai_bridge import DLPackView, convert, from_cai, to_cai, to_dlpack
 SEEN = [7.0] * 4
 
 
+def speaking(way, make, **members):
+    """A type that speaks DLPack by a method or by a table, of tensors that `make` makes."""
+    if way == "exchange API":
+        return tables.speaker(tables.table(lambda _: make()), **members)
+    dlpack = {"__dlpack__": lambda _, **__: make().capsule(), "__dlpack_device__": lambda _: (2, 0)}
+    return type("Array", (), {**dlpack, **members})
+
+
+def dict_of(said):
+    return {"__cuda_array_interface__": property(lambda _: said)}
+
+
 def by_dlpack(x, said):
     """Say where the array is by a ``__dlpack__`` that orders nothing, and by a dict."""
-
-    class Surface:
-        __cuda_array_interface__ = property(lambda _: said)
-
-        def __dlpack_device__(self):
-            return 2, 0
-
-        def __dlpack__(self, **_):
-            return capsules.HandMade(x.ptr, owner=x).capsule()
-
-    return Surface()
+    return speaking("__dlpack__", lambda: capsules.HandMade(x.ptr, owner=x), **dict_of(said))()
 
 
 def by_table(x, said):
-    table = tables.table(lambda _: capsules.HandMade(x.ptr, owner=x), work_on=0)
-    return tables.speaker(table, __cuda_array_interface__=property(lambda _: said))()
+    return speaking("exchange API", lambda: capsules.HandMade(x.ptr, owner=x), **dict_of(said))()
 
 
 class Proxy:
@@ -211,7 +212,7 @@ def refusing(row, x):
         raise RAISES[row["raises"]]("not by DLPack")
 
     said = interface(x, stream=1, **as_tuples(row["set"]))
-    members = {"__cuda_array_interface__": property(lambda _: said)}
+    members = dict_of(said)
     if "__dlpack" in row["way"]:
         members["__dlpack__"] = refuse
         members["__dlpack_device__"] = lambda _: (2, 0)
@@ -274,20 +275,11 @@ def test_a_library_gets_by_the_dict_what_dlpack_refuses(to, cuda):
 
 
 def exporter(x, dtype, members, way):
-    """An object that speaks by `way` alone."""
-
-    def make(*_, **__):
-        return capsules.HandMade(x.ptr, owner=x, dtype=dtype)
-
-    if way == "exchange API":
-        return tables.speaker(tables.table(make), **members)
+    """A type that speaks by `way` alone."""
     if way == "dict":
         said = interface(x, typestr={0: "<i4", 2: "<f4"}[dtype[0]])
-        members = {"__cuda_array_interface__": property(lambda _: said), **members}
-    else:
-        members = {"__dlpack__": lambda _, **__: make().capsule(), **members}
-        members["__dlpack_device__"] = lambda _: (2, 0)
-    return type("Tensor", (), members)
+        return type("Tensor", (), {**dict_of(said), **members})
+    return speaking(way, lambda: capsules.HandMade(x.ptr, owner=x, dtype=dtype), **members)
 
 
 @pytest.mark.parametrize("way", ["exchange API", "__dlpack__", "dict"])
@@ -376,17 +368,9 @@ def test_a_dict_that_contradicts_dlpack_is_refused(row, way, door, cuda):
     data = (0 if at == "nowhere" else x.ptr + at, row.get("flag", False))
     said = interface(x, **{"shape": (2, 2), "data": data, "stream": None, **named})
     fields = {"shape": (2, 2), "strides": (2, 1), "owner": x}
-
-    def made(**_):
-        return capsules.HandMade(x.ptr, **fields)
-
-    members = {"__cuda_array_interface__": property(lambda _: said)}
-    if way == "__dlpack__":
-        members["__dlpack__"] = lambda _, **__: made().capsule()
-        members["__dlpack_device__"] = lambda _: tuple(row.get("on", (2, 0)))
-        array = type("Array", (), members)()
-    else:
-        array = tables.speaker(tables.table(lambda _: made()), **members)()
+    where = {"__dlpack_device__": lambda _: tuple(row["on"])} if "on" in row else {}
+    members = {**dict_of(said), **where}
+    array = speaking(way, lambda: capsules.HandMade(x.ptr, **fields), **members)()
     if "refused" in row:
         with pytest.raises((ValueError, TypeError, BufferError), match=row["refused"]):
             door(array)
@@ -402,7 +386,7 @@ def test_an_array_without_elements_is_where_its_producer_says(row, cuda):
     x = cuda.array([1.0] * 4, speaks=())
     named = {"stream": value.handle} if row["says"] == "stream" else {}
     said = interface(x, shape=(0, 3), data=(0, False), **named)
-    members = {"__cuda_array_interface__": property(lambda _: said)}
+    members = dict_of(said)
     if row["says"] == "__dlpack_device__":
         members["__dlpack_device__"] = lambda _: value
     elif row["says"] == "device":

@@ -4,15 +4,11 @@ Each process has a simulated device; what one waits for, the other runs. A peer'
 its device has reports: work on memory that is freed, or freed while another process has it open.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from sharing import Peer
@@ -22,17 +18,15 @@ from cai_bridge import DriverError, _core
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets and pidfd")
 
-Pair = tuple[Peer, Peer]
-
 
 @pytest.fixture(scope="module")
-def lasting() -> Iterator[Pair]:
+def lasting():
     with Peer(2) as sender, Peer() as receiver:
         yield sender, receiver
 
 
 @pytest.fixture
-def pair(lasting: Pair) -> Iterator[Pair]:
+def pair(lasting):
     yield lasting
     sender, receiver = lasting
     receiver("for name in ('v', 'w', 'seen'): globals().pop(name, None)")
@@ -42,10 +36,7 @@ def pair(lasting: Pair) -> Iterator[Pair]:
     assert sender("is_over()")
 
 
-# --- the rules, each as a function that fails where it does not hold ------------------------------
-
-
-def order_there(sender: Peer, receiver: Peer) -> None:
+def order_there(sender, receiver):
     """What is pending on the array comes before the receiver's work; nobody waits for it."""
     handle = sender("_, h = share()") or sender("h")
     receiver(f"v = cb.open_shared({handle!r}); seen = read(v)")
@@ -56,7 +47,7 @@ def order_there(sender: Peer, receiver: Peer) -> None:
     receiver("del v, seen")
 
 
-def order_back(sender: Peer, receiver: Peer) -> None:
+def order_back(sender, receiver):
     """What the sender queues after the receiver's end comes after the receiver's work."""
     sender("s = cuda.stream(); x = cuda.array([1.0, 2.0], stream=s); cuda.synchronize()")
     handle = sender("cb.share(x, stream=s)")
@@ -75,7 +66,7 @@ def order_back(sender: Peer, receiver: Peer) -> None:
         sender("t.join(); del x")
 
 
-def kept_until_closed(sender: Peer, receiver: Peer) -> None:
+def kept_until_closed(sender, receiver):
     """The owner is kept until the receiver's mapping is closed, which is after its end."""
     handle = sender("_, h = share()") or sender("h")
     receiver(f"v = cb.open_shared({handle!r})")
@@ -91,7 +82,7 @@ def kept_until_closed(sender: Peer, receiver: Peer) -> None:
     assert sender("is_over()")
 
 
-def token_counts(sender: Peer, receiver: Peer) -> None:
+def token_counts(sender, receiver):
     """Only the handle opens it."""
     handle = sender("_, h = share()") or sender("h")
     forged = handle[:-1] + bytes([handle[-1] ^ 1])
@@ -99,7 +90,7 @@ def token_counts(sender: Peer, receiver: Peer) -> None:
         receiver(f"v = cb.open_shared({forged!r})")
 
 
-def receivers_count(sender: Peer, receiver: Peer) -> None:
+def receivers_count(sender, receiver):
     """It is opened as often as it was shared for, and kept for each."""
     handle = sender("_, h = share(receivers=2)") or sender("h")
     receiver(f"v = cb.open_shared({handle!r}); w = cb.open_shared({handle!r})")
@@ -114,7 +105,7 @@ def receivers_count(sender: Peer, receiver: Peer) -> None:
     assert sender("is_over()")
 
 
-def kept_by_a_process_that_lives(sender: Peer, receiver: Peer) -> None:
+def kept_by_a_process_that_lives(sender, receiver):
     """A connection that ends gives nothing back before its process ends."""
     handle = sender("_, h = share()") or sender("h")
     receiver(f"v = cb.open_shared({handle!r})")
@@ -127,18 +118,18 @@ def kept_by_a_process_that_lives(sender: Peer, receiver: Peer) -> None:
     assert sender("is_over()")
 
 
-RULES: dict[str, Callable[[Peer, Peer], None]] = {
+RULES = {
     rule.__name__: rule
     for rule in (order_there, order_back, kept_until_closed, token_counts, receivers_count)
 }
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_each_rule_holds(pair: Pair, rule: str) -> None:
+def test_each_rule_holds(pair, rule):
     RULES[rule](*pair)
 
 
-def test_a_connection_that_ends_is_not_the_end(survivor: Peer) -> None:
+def test_a_connection_that_ends_is_not_the_end(survivor):
     kept_by_a_process_that_lives(survivor, Peer())
 
 
@@ -202,7 +193,7 @@ MUTANTS = {
 }
 
 
-def checked(rule: str, peers: Pair) -> None:
+def checked(rule, peers):
     """See that a rule holds, and what the devices have to say."""
     {**RULES, "kept_by_a_process_that_lives": kept_by_a_process_that_lives}[rule](*peers)
     for peer in peers:
@@ -210,7 +201,7 @@ def checked(rule: str, peers: Pair) -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_each_rule_notices_its_mutant(mutant: str) -> None:
+def test_each_rule_notices_its_mutant(mutant):
     rule, where, code = MUTANTS[mutant]
     peers = Peer(), Peer()
     try:
@@ -221,8 +212,6 @@ def test_each_rule_notices_its_mutant(mutant: str) -> None:
         for peer in peers:
             peer.kill()
 
-
-# --- what is shared -------------------------------------------------------------------------------
 
 ARRAYS = {
     "plain": "cuda.array([1.0, 2.0])",
@@ -241,7 +230,7 @@ ARRAYS = {
 
 @pytest.mark.parametrize("copy", [None, True])
 @pytest.mark.parametrize("array", ARRAYS.values(), ids=ARRAYS)
-def test_an_array_arrives_as_it_was(pair: Pair, array: str, copy: bool | None) -> None:
+def test_an_array_arrives_as_it_was(pair, array, copy):
     sender, receiver = pair
     sender(f"x = {array}; v = cb.to_dlpack(x)")
     look = "(v.shape, str(v.typestr), v.readonly, v._dtype_name, cuda.read(v))"
@@ -252,7 +241,7 @@ def test_an_array_arrives_as_it_was(pair: Pair, array: str, copy: bool | None) -
 
 
 @pytest.mark.parametrize("memory", ["pool", "managed", "pinned"])
-def test_copy_shares_what_cannot_be_exported(pair: Pair, memory: str) -> None:
+def test_copy_shares_what_cannot_be_exported(pair, memory):
     sender, receiver = pair
     sender(f"s = cuda.stream(); x = cuda.array([1.0, 2.0], memory={memory!r}, stream=s)")
     with pytest.raises(RuntimeError, match=r"BufferError: x: got memory .*share\(x, copy=True\)"):
@@ -263,7 +252,7 @@ def test_copy_shares_what_cannot_be_exported(pair: Pair, memory: str) -> None:
     assert receiver("seen.value") == [1.0, 2.0]
 
 
-def test_what_was_opened_is_shared_as_a_copy_alone(pair: Pair) -> None:
+def test_what_was_opened_is_shared_as_a_copy_alone(pair):
     sender, receiver = pair
     receiver(f"v = cb.open_shared({sender('share()[1]')!r})")
     with pytest.raises(RuntimeError, match="x: got memory that the driver does not hand on"):
@@ -275,13 +264,13 @@ def test_what_was_opened_is_shared_as_a_copy_alone(pair: Pair) -> None:
     assert receiver("is_over()")
 
 
-def test_readonly_is_the_receivers(pair: Pair) -> None:
+def test_readonly_is_the_receivers(pair):
     sender, receiver = pair
     handle = sender("share(readonly=True)[1]")
     assert receiver(f"cb.open_shared({handle!r}).readonly")
 
 
-def test_it_opens_where_it_was_shared(pair: Pair) -> None:
+def test_it_opens_where_it_was_shared(pair):
     sender, _ = pair
     sender("s, h = share(); v = cb.open_shared(h); seen = read(v); cuda.synchronize()")
     assert sender("seen.value") == [1.0, 2.0]
@@ -289,12 +278,12 @@ def test_it_opens_where_it_was_shared(pair: Pair) -> None:
     sender("del v, seen, s")
 
 
-def test_the_pickling_refusal_names_share(pair: Pair) -> None:
+def test_the_pickling_refusal_names_share(pair):
     with pytest.raises(RuntimeError, match=r"cannot pickle a CaiView.*cai_bridge\.share"):
         pair[0]("import pickle; pickle.dumps(cb.to_cai(cuda.array([1.0])))")
 
 
-def test_the_pages_code_runs(pair: Pair) -> None:
+def test_the_pages_code_runs(pair):
     sender, receiver = pair
     (code,) = [block for block in BLOCKS if "open_shared" in block]
     for peer in pair:
@@ -306,8 +295,6 @@ def test_the_pages_code_runs(pair: Pair) -> None:
     assert receiver("receiver(queue)") == 1.5
 
 
-# --- what is refused ------------------------------------------------------------------------------
-
 REFUSED = {
     "receivers=0": "ValueError: receivers: got 0; allowed: 1 or more",
     "receivers=True": "TypeError: receivers: got True; allowed: an integer",
@@ -316,7 +303,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("options", REFUSED)
-def test_arguments_that_do_not_fit_are_refused(pair: Pair, options: str) -> None:
+def test_arguments_that_do_not_fit_are_refused(pair, options):
     with pytest.raises(RuntimeError, match=REFUSED[options]):
         pair[0](f"cb.share(cuda.array([1.0]), {options})")
 
@@ -332,12 +319,12 @@ def test_arguments_that_do_not_fit_are_refused(pair: Pair, options: str) -> None
         ),
     ],
 )
-def test_other_handles_are_refused(pair: Pair, handle: str, refusal: str) -> None:
+def test_other_handles_are_refused(pair, handle, refusal):
     with pytest.raises(RuntimeError, match=refusal):
         pair[1](f"cb.open_shared({handle})")
 
 
-def test_a_gpu_that_is_not_visible_is_refused(pair: Pair) -> None:
+def test_a_gpu_that_is_not_visible_is_refused(pair):
     sender, receiver = pair
     handle = sender("cb.share(cuda.array([1.0], device=1))")
     with pytest.raises(RuntimeError, match=r"which this process does not see; .*CUDA_VISIBLE_DEV"):
@@ -345,7 +332,7 @@ def test_a_gpu_that_is_not_visible_is_refused(pair: Pair) -> None:
     assert sender("settled(lambda: [one.waiting for one in cb.shares()] == [1])"), "not opened yet"
 
 
-def test_a_capture_is_refused_and_goes_on(pair: Pair) -> None:
+def test_a_capture_is_refused_and_goes_on(pair):
     sender, _ = pair
     sender(
         "s = cuda.stream(); x = cuda.array([1.0], stream=s, speaks='exchange'); said = []\n"
@@ -363,7 +350,7 @@ def test_a_capture_is_refused_and_goes_on(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("call", ["record", "wait"])
-def test_an_event_of_a_context_that_was_reset_is_refused(call: str, cuda: Any) -> None:
+def test_an_event_of_a_context_that_was_reset_is_refused(call, cuda):
     gpu = _core._IpcDevice(0)
     event = gpu.event()
     cuda.reset_device(0)
@@ -371,7 +358,7 @@ def test_an_event_of_a_context_that_was_reset_is_refused(call: str, cuda: Any) -
         getattr(gpu.stream(), call)(event)
 
 
-def test_a_fork_is_refused(pair: Pair) -> None:
+def test_a_fork_is_refused(pair):
     sender, receiver = pair
     handle = sender("share()[1]")
     for peer, call in ((sender, "share()"), (receiver, f"cb.open_shared({handle!r})")):
@@ -391,7 +378,7 @@ def test_a_fork_is_refused(pair: Pair) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root becomes another user")
-def test_another_user_is_refused(pair: Pair) -> None:
+def test_another_user_is_refused(pair):
     sender, _ = pair
     handle = sender("share()[1]")
     with Peer() as stranger:
@@ -407,8 +394,6 @@ def test_another_user_is_refused(pair: Pair) -> None:
         stranger.kill()
     assert sender("[one.waiting for one in cb.shares()]") == [1]
 
-
-# --- the end of either process, at each step ------------------------------------------------------
 
 ASKED = (
     "peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
@@ -439,13 +424,13 @@ STEPS = {
 
 
 @pytest.fixture(scope="module")
-def survivor() -> Iterator[Peer]:
+def survivor():
     with Peer() as sender:
         yield sender
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_receiver_that_is_killed_gives_the_memory_back(survivor: Peer, step: str) -> None:
+def test_a_receiver_that_is_killed_gives_the_memory_back(survivor, step):
     code, waiting = STEPS[step]
     handle = survivor("s, h = share()") or survivor("h")
     receiver = Peer()
@@ -462,7 +447,7 @@ def test_a_receiver_that_is_killed_gives_the_memory_back(survivor: Peer, step: s
     assert survivor("cuda.synchronize()") is None, "no wait for what will never come"
 
 
-def test_a_receiver_may_be_gone_before_it_is_heard(survivor: Peer) -> None:
+def test_a_receiver_may_be_gone_before_it_is_heard(survivor):
     handle = survivor("s, h = share()") or survivor("h")
     survivor(
         "def gone(pid): raise ProcessLookupError(3, 'No such process')\n"
@@ -478,7 +463,7 @@ def test_a_receiver_may_be_gone_before_it_is_heard(survivor: Peer) -> None:
     assert survivor("is_over()")
 
 
-def test_a_receivers_forked_child_keeps_the_memory(survivor: Peer) -> None:
+def test_a_receivers_forked_child_keeps_the_memory(survivor):
     """A GPU context goes with the last copy of its files, which a child has."""
     handle = survivor("s, h = share()") or survivor("h")
     receiver = Peer()
@@ -492,7 +477,7 @@ def test_a_receivers_forked_child_keeps_the_memory(survivor: Peer) -> None:
 
 
 @pytest.mark.parametrize("forks", [False, True])
-def test_a_sender_that_is_killed_ends_the_view(forks: bool) -> None:
+def test_a_sender_that_is_killed_ends_the_view(forks):
     sender = Peer()
     with Peer() as receiver:
         handle = sender("s, h = share(receivers=2)") or sender("h")
@@ -516,7 +501,7 @@ def test_a_sender_that_is_killed_ends_the_view(forks: bool) -> None:
                 os.kill(child, 9)
 
 
-def test_an_end_does_not_hang_on_a_sender_that_is_killed_meanwhile() -> None:
+def test_an_end_does_not_hang_on_a_sender_that_is_killed_meanwhile():
     sender = Peer()
     with Peer() as receiver:
         handle = sender("s, h = share()") or sender("h")
@@ -528,10 +513,7 @@ def test_an_end_does_not_hang_on_a_sender_that_is_killed_meanwhile() -> None:
         assert receiver.receive(5.0) is None
 
 
-# --- cancel, and what is left ---------------------------------------------------------------------
-
-
-def test_cancel_takes_a_handle_back(pair: Pair) -> None:
+def test_cancel_takes_a_handle_back(pair):
     sender, receiver = pair
     handle = sender("s, h = share(receivers=2)") or sender("h")
     receiver(f"v = cb.open_shared({handle!r})")
@@ -550,7 +532,7 @@ def test_cancel_takes_a_handle_back(pair: Pair) -> None:
     receiver("cb.cancel(mine)")
 
 
-def test_a_share_that_is_forgotten_is_in_the_log(pair: Pair) -> None:
+def test_a_share_that_is_forgotten_is_in_the_log(pair):
     sender, _ = pair
     sender(
         "said = []\n"
@@ -574,7 +556,7 @@ MADE = (
 
 
 @pytest.mark.parametrize("copy", [None, True])
-def test_nothing_is_left_after_a_thousand(pair: Pair, copy: bool | None) -> None:
+def test_nothing_is_left_after_a_thousand(pair, copy):
     sender, receiver = pair
     for round_ in range(2):
         if round_ == 1:
@@ -591,18 +573,15 @@ def test_nothing_is_left_after_a_thousand(pair: Pair, copy: bool | None) -> None
     assert receiver(MADE) <= 40
 
 
-# --- each call of the driver fails once -----------------------------------------------------------
-
-
 @pytest.mark.parametrize("copy", [None, True])
-def test_each_call_of_the_driver_may_fail(pair: Pair, copy: bool | None) -> None:
+def test_each_call_of_the_driver_may_fail(pair, copy):
     sender, receiver = pair
     sender("log = logging.getLogger('cai_bridge')")
     trip = (
         f"cb.share(x, copy={copy})",
         "v = cb.open_shared({handle!r}); seen = read(v); v.release(); cuda.synchronize()",
     )
-    calls: list[list[str]] = []
+    calls = []
     for peer in pair:
         peer("cuda.clear_calls()")
     for at, faulty in ((0, sender), (1, receiver)):
@@ -638,7 +617,7 @@ def test_each_call_of_the_driver_may_fail(pair: Pair, copy: bool | None) -> None
     assert ("cuMemPoolImportPointer" in calls[1]) is bool(copy)
 
 
-def test_the_package_imports_nothing_of_it() -> None:
+def test_the_package_imports_nothing_of_it():
     code = (
         "import sys, cai_bridge; assert not {'cai_bridge._share', 'socket'} & set(sys.modules); "
         "cai_bridge.share; assert 'cai_bridge._share' in sys.modules"
