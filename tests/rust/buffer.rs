@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use cai_bridge::buffer::{Buffer, described, on_host};
+use cai_bridge::buffer::{Buffer, on_host};
 use cai_bridge::capture::Direction;
 use cai_bridge::descriptor::Descriptor;
 use cai_bridge::device::{Device, MemoryKind, Place};
@@ -122,23 +122,6 @@ fn a_copy_is_compact_and_made_between_the_producers_work_before_and_after() {
         assert_eq!(m.held(), 1);
         buffer.free(&m.driver, on).unwrap();
         assert_eq!(m.held(), 0);
-    }
-}
-
-#[test]
-fn a_copys_memory_is_freed_once_what_is_queued_on_a_stream_is_done() {
-    for ordered in [false, true] {
-        let m = Machine::new();
-        let (on, reader) = (m.stream(HERE), m.stream(HERE));
-        let mut buffer = m.copy(&m.reversed(), on).unwrap();
-        let span = [Span { ptr: buffer.ptr(), len: 12 }];
-        m.order(Direction::HandOver, on, reader).unwrap();
-        m.cuda.launch(reader.stream(), "read", &span, &[], |_| ()).unwrap();
-        if ordered {
-            m.order(Direction::GiveBack, reader, on).unwrap();
-        }
-        buffer.free(&m.driver, on).unwrap();
-        assert_eq!(m.cuda.reports().len(), usize::from(!ordered));
     }
 }
 
@@ -269,18 +252,6 @@ fn peers_are_named_by_the_contexts_that_own_their_memory() {
 }
 
 #[test]
-fn a_copys_memory_is_taken_and_freed_in_its_streams_own_context() {
-    let m = Machine::new();
-    let on = Alive::legacy(THERE);
-    let mut buffer = m.copy(&m.reversed(), on).unwrap();
-    assert_eq!(m.cuda.device_of(buffer.ptr()), Some(1));
-    buffer.free(&m.driver, on).unwrap();
-    assert_eq!(m.cuda.device(), Some(0), "the caller's device is current again");
-    m.cuda.run_all().unwrap();
-    assert_eq!(m.cuda.reports(), []);
-}
-
-#[test]
 fn a_copy_for_the_cpu_is_there_when_the_call_returns() {
     let m = Machine::new();
     let memory = on_host(&m.driver, &m.reversed(), m.producer).unwrap().unwrap();
@@ -291,15 +262,6 @@ fn a_copy_for_the_cpu_is_there_when_the_call_returns() {
     let copied = unsafe { std::ptr::read(first) };
     assert_eq!(copied, REVERSED);
     assert_eq!(m.cuda.reports(), []);
-}
-
-#[test]
-fn a_copy_is_described_as_compact_writable_and_where_it_is() {
-    let m = Machine::new();
-    let array = m.reversed().with_readonly(Some(true));
-    let copy = described(&array, 0x7000, Device::cuda(1)).unwrap();
-    assert_eq!((copy.ptr(), copy.device(), copy.readonly()), (0x7000, Device::cuda(1), false));
-    assert_eq!((copy.layout().shape(), copy.layout().strides()), (&[3, 4][..], &[4, 1][..]));
 }
 
 #[test]

@@ -70,22 +70,6 @@ fn an_orders_record_and_wait_order_the_streams_and_its_event_is_used_again() {
 }
 
 #[test]
-fn the_legacy_default_stream_is_made_to_wait_for_every_stream() {
-    for (blocking, unordered) in [(false, 1), (true, 0)] {
-        let race = || {
-            let cuda = Simulated::new(1);
-            let from = alive(new(&cuda, blocking));
-            Race::of(cuda, from, Alive::legacy(HERE))
-        };
-        assert_eq!(race().reports_of_a_read(), unordered, "with no order at all");
-        let race = race();
-        assert_eq!(race.order().unwrap(), None);
-        assert_eq!(calls(&race.cuda, Call::StreamWaitEvent), 1);
-        assert_eq!(race.reports_of_a_read(), 0);
-    }
-}
-
-#[test]
 fn the_callers_context_is_current_again_whatever_fails() {
     let calls = [
         "cuDevicePrimaryCtxRetain",

@@ -109,17 +109,6 @@ fn streams_of_two_contexts_are_ordered_whatever_streams_they_are_and_each_in_its
 }
 
 #[test]
-fn a_default_stream_of_one_device_is_not_that_of_another() {
-    let m = Machine::new();
-    let (here, there) = (m.alive(Name::Legacy, 0), m.alive(Name::Legacy, 2));
-    m.cuda.clear_calls();
-    m.connect(DOORS[0], here, here);
-    assert!(m.cuda.calls().is_empty());
-    m.connect(DOORS[0], here, there);
-    assert_eq!(calls(&m.cuda, Call::StreamWaitEvent), 1);
-}
-
-#[test]
 fn a_stream_is_recorded_in_its_own_context_wherever_it_was_expected() {
     let m = Machine::new();
     let (expected, context) = (m.places[0].0, m.places[2].1);

@@ -67,41 +67,6 @@ fn marks_that_fail_or_are_forgotten_give_their_events_back_and_a_failed_question
 }
 
 #[test]
-fn a_mark_is_of_the_stream_in_its_own_context() {
-    let cuda = Simulated::new(2);
-    cuda.on_device(1, || cuda.launch(Stream::Legacy, "work", &[], &[], |_| ())).unwrap();
-    let [here, there] = [HERE, THERE].map(|place| mark(&*cuda, Alive::legacy(place)).unwrap());
-    assert!(is_reached(&*cuda, &here).unwrap() && !is_reached(&*cuda, &there).unwrap());
-    cuda.run_all().unwrap();
-    assert!(is_reached(&*cuda, &there).unwrap());
-}
-
-#[test]
-fn a_mark_on_a_stream_that_is_captured_or_beside_one_is_refused_and_the_capture_goes_on() {
-    let (cuda, [captured, ..]) = machine();
-    let blocking = alive(new(&cuda, true));
-    for (capture, asked) in [(captured, captured), (blocking, Alive::legacy(HERE))] {
-        cuda.begin_capture(capture.stream(), CaptureMode::Global).unwrap();
-        let refused = mark(&*cuda, asked).unwrap_err();
-        assert_eq!(refused.kind(), Kind::CaptureLegacy);
-        cuda.end_capture(capture.stream()).unwrap();
-    }
-}
-
-#[test]
-fn a_mark_is_made_and_asked_for_beside_a_capture_without_harm() {
-    let (cuda, [captured, stream, _]) = machine();
-    work(&cuda, stream);
-    cuda.begin_capture(captured.stream(), CaptureMode::Global).unwrap();
-    ordered(&cuda, Direction::GiveBack, stream, captured);
-    let point = mark(&*cuda, stream).unwrap();
-    assert!(!is_reached(&*cuda, &point).unwrap());
-    cuda.run_all().unwrap();
-    assert!(is_reached(&*cuda, &point).unwrap());
-    cuda.end_capture(captured.stream()).unwrap();
-}
-
-#[test]
 fn the_event_that_a_graph_waits_for_is_never_used_again_unless_the_wait_failed() {
     for (fails, events) in [(false, 2), (true, 1)] {
         let (cuda, [from, to, other]) = machine();

@@ -6,20 +6,6 @@ use super::{add, add_in, assert_over, copied, two_streams};
 use crate::alive::calls;
 
 #[test]
-fn work_in_a_scope_runs_after_the_producers_and_before_what_it_does_next() {
-    let (cuda, home, a) = two_streams();
-    let b = cuda.stream(0).unwrap();
-    let mut x = Array::from_host(&home, &[1.0_f32, 2.0], &[2]).unwrap();
-    for _ in 0..3 {
-        for stream in [&a, &b, &home] {
-            add(stream, &mut x).unwrap();
-        }
-    }
-    assert_eq!(x.to_vec::<f32>(&b).unwrap(), [10.0, 11.0]);
-    cuda.check().unwrap();
-}
-
-#[test]
 fn captured_work_runs_when_its_graph_does_and_a_capture_that_fails_or_panics_is_over() {
     let cuda = SimulatedCuda::new(1);
     let stream = cuda.stream(0).unwrap();
@@ -77,21 +63,6 @@ fn a_scope_that_fails_or_panics_gives_the_memory_back_in_order_all_the_same() {
 }
 
 #[test]
-fn parts_of_an_array_keep_its_memory_and_are_ordered_with_it() {
-    let (cuda, home, mine) = two_streams();
-    let whole: Array = Array::from_host(&home, &[1.0_f32, 2.0, 3.0, 4.0], &[4]).unwrap().into();
-    let rows = whole.reshape(&[2, 2]).unwrap();
-    let columns = rows.strided(0, &[2, 2], &[1, 2]).unwrap();
-    drop((whole, rows));
-    assert_eq!(
-        copied(&mine, &columns).unwrap().to_vec::<f32>(&mine).unwrap(),
-        [1.0, 3.0, 2.0, 4.0]
-    );
-    drop(columns);
-    assert_over(&cuda);
-}
-
-#[test]
 fn a_wait_that_fails_at_the_end_is_an_error_and_is_made_by_a_later_scope() {
     let (cuda, home, mine) = two_streams();
     let x = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap();
@@ -138,25 +109,6 @@ fn an_array_without_elements_needs_neither_memory_nor_waits() {
 }
 
 #[test]
-fn scopes_inside_scopes_are_in_order_with_each_other() {
-    let (cuda, home, a) = two_streams();
-    let b = cuda.stream(0).unwrap();
-    let mut x = Array::from_host(&home, &[1.0_f32, 2.0], &[2]).unwrap();
-    scope(&a, |outer| {
-        add_in(outer, &mut x)?;
-        scope(&b, |inner| {
-            add_in(inner, &mut x)?; // after what the outer scope has queued
-            add_in(outer, &mut x)?;
-            add_in(inner, &mut x)
-        })?;
-        add_in(outer, &mut x) // after what the inner one had
-    })
-    .unwrap();
-    assert_eq!(x.to_vec::<f32>(&home).unwrap(), [6.0, 7.0]);
-    cuda.check().unwrap();
-}
-
-#[test]
 fn a_scope_that_writes_what_it_took_to_read_runs_after_those_that_read_it_meanwhile() {
     let (cuda, home, a) = two_streams();
     let b = cuda.stream(0).unwrap();
@@ -189,21 +141,6 @@ fn a_scope_that_goes_on_when_a_tensor_of_its_memory_is_deleted_runs_after_the_te
     })
     .unwrap();
     assert_eq!(seen.to_vec::<f32>(&b).unwrap(), [2.0; 4]);
-    cuda.check().unwrap();
-}
-
-#[test]
-fn a_tensor_that_is_made_inside_a_scope_is_ready_after_its_work() {
-    let (cuda, home, a) = two_streams();
-    let b = cuda.stream(0).unwrap();
-    let mut x = Array::from_host(&home, &[1.0_f32, 2.0], &[2]).unwrap();
-    let theirs = scope(&a, |s| {
-        add_in(s, &mut x)?;
-        // SAFETY: the tensor was made for that stream.
-        unsafe { Array::from_dlpack(x.to_dlpack(&b)?, &b) }
-    })
-    .unwrap();
-    assert_eq!(theirs.to_vec::<f32>(&b).unwrap(), [2.0, 3.0]);
     cuda.check().unwrap();
 }
 

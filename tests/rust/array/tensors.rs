@@ -39,28 +39,6 @@ fn a_tensor_through_cs_hands_is_the_same_array() {
 }
 
 #[test]
-fn what_a_consumer_writes_is_seen_by_the_producer() {
-    let (cuda, home, theirs) = two_streams();
-    let x = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap();
-    // SAFETY: the tensor was made for that stream, and the producer works again when it is deleted.
-    let y = unsafe { Array::from_dlpack(x.to_dlpack(&theirs).unwrap(), &theirs) };
-    let mut y = y.unwrap().writable().unwrap();
-    add(&theirs, &mut y).unwrap();
-    drop(y);
-    assert_eq!(x.to_vec::<f32>(&home).unwrap(), [2.0; 4]);
-    cuda.check().unwrap();
-}
-
-#[test]
-fn a_tensor_is_deleted_from_any_thread() {
-    let cuda = SimulatedCuda::new(1);
-    let home = cuda.stream(0).unwrap();
-    let tensor = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap().to_dlpack(&home).unwrap();
-    std::thread::spawn(move || drop(tensor)).join().unwrap();
-    assert_over(&cuda);
-}
-
-#[test]
 fn a_legacy_tensor_is_ordered_freed_and_refused_as_its_structure_says() {
     let (cuda, home, theirs) = two_streams();
     for round in 0..10_u8 {

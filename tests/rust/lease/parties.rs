@@ -10,15 +10,11 @@ use cai_bridge::lease::{Parties, Settlement};
 use cai_bridge::order::{Mark, is_reached};
 use cai_bridge::stream::{Stream, Thread};
 
-use crate::alive::alive;
+use crate::alive::{alive, calls, new};
 use crate::events::{Events, count};
 
 fn machine() -> Arc<Simulated> {
     Simulated::new(1)
-}
-
-fn stream(cuda: &Simulated, blocking: bool) -> Stream {
-    Stream::Handle(cuda.create_stream(0, blocking).unwrap())
 }
 
 fn settle(
@@ -53,14 +49,10 @@ fn made(cuda: &Simulated) -> Vec<(Call, Stream)> {
         .collect()
 }
 
-fn events_made(cuda: &Simulated) -> usize {
-    cuda.calls().iter().filter(|made| made.call == Call::EventCreate).count()
-}
-
 #[test]
 fn every_stream_of_the_producers_waits_for_every_user() {
     let cuda = machine();
-    let [one, other, home, declared] = [(); 4].map(|()| stream(&cuda, false));
+    let [one, other, home, declared] = [(); 4].map(|()| new(&cuda, false));
     settle(&cuda, &[one, other], &[home, declared], true).unwrap();
     let edge = |from, to| [(Call::EventRecord, from), (Call::StreamWaitEvent, to)];
     let edges = [edge(one, home), edge(one, declared), edge(other, home), edge(other, declared)];
@@ -68,41 +60,9 @@ fn every_stream_of_the_producers_waits_for_every_user() {
 }
 
 #[test]
-fn the_ends_of_the_users_work_are_marked_where_the_producer_is_unknown_one_a_user() {
-    for (known, count, marked, events) in
-        [(false, 1, 1, 1), (false, 2, 2, 2), (true, 1, 0, 1), (true, 2, 0, 1)]
-    {
-        let cuda = machine();
-        let users: Vec<Stream> = (0..count).map(|_| stream(&cuda, false)).collect();
-        let producers = [Stream::Legacy, stream(&cuda, false)];
-        let marks = marks(settle(&cuda, &users, &producers, known).unwrap());
-        // Every order uses the same event, which the first mark keeps.
-        assert_eq!((marks.len(), events_made(&cuda)), (marked, events), "{known} {count}");
-    }
-}
-
-#[test]
-fn a_mark_is_reached_when_its_users_work_is_done_and_not_the_producers() {
-    let cuda = machine();
-    let users = [(); 2].map(|()| stream(&cuda, false));
-    for user in users {
-        cuda.launch(user, "read", &[], &[], |_| ()).unwrap();
-    }
-    let marks = marks(settle(&cuda, &users, &[Stream::Legacy], false).unwrap());
-    cuda.launch(Stream::Legacy, "write", &[], &[], |_| ()).unwrap();
-    let reached = || marks.iter().map(|mark| is_reached(&*cuda, mark).unwrap()).collect::<Vec<_>>();
-    assert_eq!(reached(), [false, false]);
-    cuda.synchronize_stream(users[1]).unwrap();
-    assert_eq!(reached(), [false, true]);
-    cuda.synchronize_stream(users[0]).unwrap();
-    assert_eq!(reached(), [true, true]);
-    assert_eq!(cuda.pending(), 1, "the producer's own work");
-}
-
-#[test]
 fn a_user_is_marked_whether_or_not_it_needs_an_order() {
     let users: [fn(&Simulated) -> Stream; 3] =
-        [|_| Stream::Legacy, |_| Stream::PerThread(Thread::current()), |cuda| stream(cuda, true)];
+        [|_| Stream::Legacy, |_| Stream::PerThread(Thread::current()), |cuda| new(cuda, true)];
     for user in users {
         let cuda = machine();
         let user = user(&cuda);
@@ -125,7 +85,7 @@ fn a_user_is_marked_whether_or_not_it_needs_an_order() {
 fn a_users_captured_work_is_not_ordered_and_marked_after_the_capture() {
     for known in [false, true] {
         let cuda = machine();
-        let [user, producer] = [(); 2].map(|()| stream(&cuda, false));
+        let [user, producer] = [(); 2].map(|()| new(&cuda, false));
         cuda.begin_capture(user, CaptureMode::Global).unwrap();
         let (told, settled) = Events::by(|| settle(&cuda, &[user], &[producer], known));
         assert!(matches!(settled, Ok(Settlement::Done | Settlement::Later)));
@@ -144,8 +104,8 @@ fn a_users_captured_work_is_not_ordered_and_marked_after_the_capture() {
 #[test]
 fn an_end_that_cannot_be_marked_beside_a_capture_is_settled_later_and_keeps_no_event() {
     let cuda = machine();
-    let (user, beside) = (stream(&cuda, false), stream(&cuda, true));
-    let [home, legacy] = [stream(&cuda, false), Stream::Legacy];
+    let (user, beside) = (new(&cuda, false), new(&cuda, true));
+    let [home, legacy] = [new(&cuda, false), Stream::Legacy];
     cuda.launch(user, "read", &[], &[], |_| ()).unwrap();
     cuda.begin_capture(beside, CaptureMode::Global).unwrap();
     let settled = settle(&cuda, &[user, legacy], &[legacy], false);
@@ -164,23 +124,23 @@ fn an_end_that_cannot_be_marked_beside_a_capture_is_settled_later_and_keeps_no_e
 #[test]
 fn the_marks_of_an_end_that_is_settled_later_are_forgotten() {
     let cuda = machine();
-    let [user, stand_in] = [(); 2].map(|()| stream(&cuda, false));
+    let [user, stand_in] = [(); 2].map(|()| new(&cuda, false));
     let users = [user, stand_in].map(alive).into_iter().collect();
     let parties =
         Parties { users, producers: [alive(stand_in)].into_iter().collect(), known: false };
-    let calls = Cell::new(0);
+    let turns = Cell::new(0);
     let settled = parties.settle(&Handle::Simulated(Arc::clone(&cuda)), |call| {
         // Somebody begins a capture before the users' work is marked.
-        if calls.replace(calls.get() + 1) == 1 {
+        if turns.replace(turns.get() + 1) == 1 {
             cuda.begin_capture(stand_in, CaptureMode::Relaxed).unwrap();
         }
         call()
     });
-    assert!(matches!(settled, Ok(Settlement::Later)) && calls.get() == 2);
+    assert!(matches!(settled, Ok(Settlement::Later)) && turns.get() == 2);
     cuda.end_capture(stand_in).unwrap();
-    assert_eq!(events_made(&cuda), 1);
+    assert_eq!(calls(&cuda, Call::EventCreate), 1);
     cuda.take_event(cuda.primary_context(0).unwrap()).unwrap();
-    assert_eq!(events_made(&cuda), 1, "it is to spare");
+    assert_eq!(calls(&cuda, Call::EventCreate), 1, "it is to spare");
 }
 
 #[test]
@@ -188,26 +148,26 @@ fn the_marks_are_forgotten_where_a_later_order_fails_and_their_events_used_again
     // Two users, two streams of the producer's: the third order is the second user's first.
     for (call, nth) in [("cuEventRecord", 3), ("cuStreamWaitEvent", 3), ("cuStreamWaitEvent", 4)] {
         let cuda = machine();
-        let users = [(); 2].map(|()| stream(&cuda, false));
-        let producers = [(); 2].map(|()| stream(&cuda, false));
+        let users = [(); 2].map(|()| new(&cuda, false));
+        let producers = [(); 2].map(|()| new(&cuda, false));
         cuda.fail(call, nth, codes::OUT_OF_MEMORY).unwrap();
         let error = settle(&cuda, &users, &producers, false).unwrap_err();
         assert_eq!(error.field(), call);
-        let before = events_made(&cuda);
+        let before = calls(&cuda, Call::EventCreate);
         let context = cuda.primary_context(0).unwrap();
         for _ in 0..before {
             cuda.take_event(context).unwrap();
         }
-        assert_eq!(events_made(&cuda), before, "{call} {nth}: all are to spare");
+        assert_eq!(calls(&cuda, Call::EventCreate), before, "{call} {nth}: all are to spare");
         cuda.take_event(context).unwrap();
-        assert_eq!(events_made(&cuda), before + 1);
+        assert_eq!(calls(&cuda, Call::EventCreate), before + 1);
     }
 }
 
 #[test]
 fn an_end_tells_of_each_order_why_it_was_not_needed() {
     let cuda = machine();
-    let [one, other] = [(); 2].map(|()| stream(&cuda, false));
+    let [one, other] = [(); 2].map(|()| new(&cuda, false));
     let told = |users: &[Stream], producers: &[Stream], known| {
         let (told, settled) = Events::by(|| settle(&cuda, users, producers, known));
         settled.unwrap();
@@ -222,15 +182,15 @@ fn an_end_tells_of_each_order_why_it_was_not_needed() {
     assert_eq!(told(&[one, other], &[one], true), (1, 1));
     assert_eq!(told(&[one], &[one, other], true), (1, 1));
     let own = Stream::PerThread(Thread::current());
-    assert_eq!(told(&[own, stream(&cuda, true), one], &[Stream::Legacy], true), (3, 0));
+    assert_eq!(told(&[own, new(&cuda, true), one], &[Stream::Legacy], true), (3, 0));
     assert_eq!(told(&[own, Stream::Legacy], &[Stream::Legacy], false), (1, 1));
 }
 
 #[test]
 fn what_forked_in_a_capture_is_joined_and_nothing_else() {
     let cuda = machine();
-    let blocking = stream(&cuda, true);
-    let [user, producer, outside] = [(); 3].map(|()| stream(&cuda, false));
+    let blocking = new(&cuda, true);
+    let [user, producer, outside] = [(); 3].map(|()| new(&cuda, false));
     cuda.begin_capture(blocking, CaptureMode::Global).unwrap();
     let event = cuda.create_event().unwrap();
     cuda.record_on(event, blocking).unwrap();
