@@ -121,50 +121,40 @@ def taken(x: Any, kind: type[Array], **_: Any) -> Array:
     return kind(x if said is None else np.asarray(Shared(said)))
 
 
-def _torch() -> dict[str, ModuleType]:
-    torch = ModuleType("torch")
-    torch.__dict__.update(
+def _module(name: str, **members: Any) -> dict[str, ModuleType]:
+    module = ModuleType(name)
+    module.__dict__.update(members)
+    return {name: module}
+
+
+_NUMBA = _module("numba.cuda", to_device=Array, as_cuda_array=lambda x: taken(x, Array))
+_JAX = _module(
+    "jax.numpy",
+    zeros=lambda shape: Second(np.zeros(shape, "float32")),
+    array=Second,
+    asarray=lambda x: taken(x, Second),
+)
+DOUBLES = {
+    "torch": _module(
+        "torch",
         zeros=lambda shape, **_: Second(np.zeros(shape, "float32")),
         tensor=lambda values, **_: Second(values),
         as_tensor=lambda x, **_: taken(x, Second),
-    )
-    return {"torch": torch}
-
-
-def _cupy() -> dict[str, ModuleType]:
-    cupy = ModuleType("cupy")
-    cupy.__dict__.update(
+    ),
+    "cupy": _module(
+        "cupy",
         zeros=lambda shape: Array(np.zeros(shape)),
         ones=lambda shape: Array(np.ones(shape)),
         asarray=lambda x: taken(x, Array),
         cuda=SimpleNamespace(Stream=Stream),
-    )
-    return {"cupy": cupy}
-
-
-def _numba() -> dict[str, ModuleType]:
-    numba, cuda = ModuleType("numba"), ModuleType("numba.cuda")
-    cuda.__dict__.update(to_device=Array, as_cuda_array=lambda x: taken(x, Array))
-    numba.__dict__["cuda"] = cuda
-    return {"numba": numba, "numba.cuda": cuda}
-
-
-def _jax() -> dict[str, ModuleType]:
-    jax, numpy = ModuleType("jax"), ModuleType("jax.numpy")
-    numpy.__dict__.update(
-        zeros=lambda shape: Second(np.zeros(shape, "float32")),
-        array=Second,
-        asarray=lambda x: taken(x, Second),
-    )
-    jax.__dict__["numpy"] = numpy
-    return {"jax": jax, "jax.numpy": numpy}
-
-
-DOUBLES = {"torch": _torch, "cupy": _cupy, "numba": _numba, "jax": _jax}
+    ),
+    "numba": {**_NUMBA, **_module("numba", cuda=_NUMBA["numba.cuda"])},
+    "jax": {**_JAX, **_module("jax", numpy=_JAX["jax.numpy"])},
+}
 
 
 @contextlib.contextmanager
 def doubled(library: str) -> Iterator[None]:
     """The double is imported in the library's place; tvm-ffi is here itself."""
-    with mock.patch.dict(sys.modules, DOUBLES.get(library, dict)()):
+    with mock.patch.dict(sys.modules, DOUBLES.get(library, {})):
         yield
