@@ -18,31 +18,6 @@ def test_each_row_names_the_test_that_shows_it(row):
     assert version[0].isdigit()
 
 
-def numbas(array, named, **members):
-    """An array as Numba has it: its dict names no stream, or 0, for the default one."""
-    interface = {**array.__cuda_array_interface__, "stream": named}
-    members["__cuda_array_interface__"] = property(lambda _: interface)
-    made = type("DeviceNDArray", (), {"__module__": "numba.cuda.cudadrv.devicearray", **members})()
-    made.keep = array
-    return made
-
-
-def test_numbas_stream_object_says_that_its_stream_lives(cuda):
-    home, mine = cuda.stream("home"), cuda.stream("mine")
-    x = cuda.array([1.0] * 4, speaks="cai3", stream=home)
-    array = numbas(x, home.handle, stream=home)
-    asked = []
-    type(array).__cuda_array_interface__ = property(
-        lambda _: asked.append(1) or {**x.__cuda_array_interface__, "stream": home.handle}
-    )
-    view = from_cai(array)
-    seen = cuda.consumer("dlpack", mine).read(view)
-    seen.release()
-    view.release()
-    assert asked == [1], "the dict is read once"
-    cuda.synchronize()
-
-
 def test_cupys_dict_is_preferred_to_its_capsules(cuda):
     home, mine = cuda.stream("home"), cuda.stream("mine")
     x = cuda.array([0.0] * 4, speaks=("dlpack", "cai3"), stream=home)

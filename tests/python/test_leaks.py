@@ -14,13 +14,7 @@ ROUNDS = 10_000
 
 
 class Mallinfo(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
-            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
-        )
-    ]
+    _fields_ = [("numbers", ctypes.c_size_t * 10)]
 
 
 def heap():
@@ -30,8 +24,9 @@ def heap():
     except (AttributeError, OSError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
     info.restype = Mallinfo
-    said = info()
-    return said.uordblks + said.hblkhd
+    numbers = info().numbers
+    # `hblkhd` is mapped, `uordblks` is in use of the arenas.
+    return numbers[4] + numbers[7]
 
 
 def rounds_of(call, cuda):

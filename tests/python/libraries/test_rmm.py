@@ -152,19 +152,6 @@ def test_a_buffer_keeps_the_array_and_gives_it_back_in_order(cuda, producer, wai
     assert [report.kind for report in cuda.reports] == ([] if waits else ["race"])
 
 
-def test_two_streams_that_work_on_it_one_after_the_other_are_in_order(cuda):
-    """Either may be named to a call. The producer, on the legacy stream, queues nothing between."""
-    one, other = cuda.stream("one", blocking=True), cuda.stream("other", blocking=True)
-    x = cuda.array([1.0] * 64, speaks="exchange", stream=cuda.legacy, name="x")
-    made = convert(x, "rmm")
-    one.fill(x, 2.0, name="the write")
-    del made
-    gc.collect()
-    _held = convert(x, "rmm")
-    seen = other.read(x, name="the read")
-    assert done(seen) == [2.0] * 64
-
-
 STREAMS = {
     "a handle": lambda mine: mine.handle,
     "its own": Stream,

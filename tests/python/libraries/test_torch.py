@@ -98,8 +98,7 @@ def test_a_tensor_is_made_of_a_capsule_and_ordered_both_ways(said, expected):
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
-    [("data=(0x7000_0000, True)", "readonly"), ("strides=(-12, 4)", "strides")],
+    ("change", "named"), [("data=(0x7000_0000, True)", "readonly"), ("strides=(-12, 4)", "strides")]
 )
 def test_what_torch_has_no_tensor_for_is_refused(change, named):
     told = torch(
