@@ -19,39 +19,36 @@ BY_C = """
         c.__cxa_atexit(ctypes.c_void_p(taken.struct.deleter), address, None)
 """
 ENDINGS = {
-    "live views, capsules and tensors": """
+    "what is alive in modules, in cycles, in threads and in the ends of objects": """
+        import logging
+        logging.basicConfig(level=logging.DEBUG, stream=open(os.devnull, "w"))
         views = to_cai(x), from_cai(x), to_cai(from_cai(x))
-        capsules_ = [from_cai(x).__dlpack__(max_version=form) for form in (None, (1, 3))]
-        three = to_cai(from_cai(x).__dlpack__())
-        taken = [capsules.take(from_cai(x).__dlpack__()), tables.managed(from_cai(x))]
         sys.view = from_cai(x); threading.view = to_cai(x)
-    """,
-    "a deleter after the interpreter is gone": """
-        at_the_end(capsules.take(from_cai(x).__dlpack__()))
-        at_the_end(tables.managed(from_cai(x)))
-    """,
-    "a deleter in the end of an object": """
+        def forms():
+            yield from (from_cai(x).__dlpack__(max_version=form) for form in (None, (1, 3)))
+            yield to_cai(from_cai(x).__dlpack__())
+            yield capsules.take(from_cai(x).__dlpack__())
+            yield tables.managed(from_cai(x))
+        alive = list(forms())
+        cycle = [*forms(), capsules.HandMade(x.ptr).capsule()]
+        cycle.append(cycle)
+        x.view = from_cai(x)
+        del cycle
+        local = threading.local()
+        threads = [threading.Thread(target=lambda: setattr(local, "it", [*forms()])) for _ in "123"]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
         class Late:
             taken = capsules.take(from_cai(x).__dlpack__())
             def __del__(self):
                 self.taken.delete()
         sys.late = Late()
     """,
-    "a view in a thread's own storage": """
-        local = threading.local()
-        def keep():
-            local.view = from_cai(x)
-            local.taken = capsules.take(local.view.__dlpack__())
-        threads = [threading.Thread(target=keep) for _ in range(3)]
-        [thread.start() for thread in threads]
-        [thread.join() for thread in threads]
+    "a deleter after the interpreter is gone": """
+        at_the_end(capsules.take(from_cai(x).__dlpack__()))
+        at_the_end(tables.managed(from_cai(x)))
     """,
     "no device any more": "views = to_cai(x), from_cai(x); cuda.__exit__(None, None, None)",
-    "logging on": """
-        import logging
-        logging.basicConfig(level=logging.DEBUG, stream=open("/dev/null", "w"))
-        view = from_cai(x); view.__dlpack__(); sys.view = view
-    """,
     "views that are made, released and deleted at exit": """
         import atexit
         atexit.register(capsules.take(from_cai(x).__dlpack__()).delete)
@@ -59,16 +56,6 @@ ENDINGS = {
         for view in (to_cai(x), from_cai(x)):
             atexit.register(view.release)
             atexit.register(lambda view=view: view.__exit__(None, None, None))
-    """,
-    "views and unconsumed capsules in cycles": """
-        view = from_cai(x); x.view = view; del view
-        for form in (None, (1, 3)):
-            cycle = [from_cai(x).__dlpack__(max_version=form)]
-            cycle.append(cycle)
-        tensor = capsules.HandMade(x.ptr)
-        cycle = [tensor.capsule(), tensor]
-        cycle.append(cycle)
-        del cycle
     """,
     "foreign tensors in a module, in a cycle and in a thread": """
         import tvm_ffi
