@@ -111,11 +111,11 @@ class Extension:
         for library in (self.held, self.free):
             library.end.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]
 
-    def begin(self, x, stream, api=None):
+    def begin(self, x, stream):
         array, described = ctypes.c_void_p(), Description()
         places = (ctypes.byref(array), ctypes.byref(described))
         x = ctypes.py_object(x) if x is not NULL else None
-        self.held.begin(api or self.api, x, ctypes.c_uint64(stream.handle), *places)
+        self.held.begin(self.api, x, ctypes.c_uint64(stream.handle), *places)
         return array, described
 
     def end(self, array, stream, *, locked=True):
@@ -412,13 +412,6 @@ def test_a_refusal_is_an_exception(cuda, extension, x, error, said):
     x = cuda.array([1.0], device=0) if x == "an array" else x
     with pytest.raises(error, match=said):
         extension.begin(x, cuda.stream("other", device=1))
-
-
-def test_a_table_that_is_too_old_is_an_import_error(cuda, extension):
-    old = Api.from_buffer_copy(extension.table)
-    old.version = 1
-    with pytest.raises(ImportError, match="got version 1 of its C interface; allowed: 2 or later"):
-        extension.begin(cuda.array([1.0]), cuda.stream("mine"), ctypes.byref(old))
 
 
 # Places that calls write to: they live as long as the rows that name their addresses.

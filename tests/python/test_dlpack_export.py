@@ -30,14 +30,6 @@ def test_the_capsule_is_versioned_from_1_0_on(max_version, name, version, cuda):
     assert (said.ptr, said.byte_offset, said.device) == (view.ptr, 0, (2, 0))
 
 
-def test_the_table_is_of_1_3_and_on_the_type():
-    table = tables.of(DLPackView)
-    assert (table.major, table.minor, table.prev_api) == (1, 3, None)
-    entries = ("allocate", "from_object", "to_object", "borrow", "stream")
-    assert all(getattr(table, tables.ENTRIES[entry]) for entry in entries)
-    assert "__dlpack_c_exchange_api__" in vars(DLPackView)
-
-
 def test_the_cpu_has_no_work_stream_and_another_device_is_refused():
     assert tables.work_stream(DLPackView, (1, 0)) == 0
     with pytest.raises(BufferError, match=r"^device: got \(10, 0\); allowed: "):
@@ -65,12 +57,3 @@ def test_a_managed_tensor_becomes_a_view_that_owns_it(flags, cuda):
     assert tensor.deleted == 0
     del capsule
     assert tensor.deleted == 1
-
-
-@pytest.mark.parametrize("readonly", [True, False])
-def test_numpy_takes_a_view_of_pinned_memory(readonly, cuda):
-    x = cuda.array([[1.0, 2.0]] * 2, memory="pinned", speaks="cai", strides="F", readonly=readonly)
-    array = np.from_dlpack(from_cai(x))
-    assert array.tolist() == [[1.0, 2.0]] * 2
-    assert array.ctypes.data == x.ptr
-    assert (array.strides, array.flags.writeable) == (x.strides, not readonly)

@@ -178,14 +178,6 @@ def test_a_copy_that_fails_leaves_nothing(call, cuda):
     assert len(freed) == (call != "cuMemAllocAsync")
 
 
-def test_all_or_none_of_a_tree_with_arrays_on_the_host(cuda):
-    frozen = np.ones(2)
-    frozen.flags.writeable = False
-    for number, tree in enumerate(([np.ones(2), frozen], [np.ones(2), cuda.array([1.0]), frozen])):
-        with pytest.raises(BufferError, match=rf"^x\[{number + 1}\]: readonly"):
-            convert(tree, "tvm_ffi")
-
-
 @pytest.mark.parametrize("mask", [[False, True, False], False])
 @pytest.mark.parametrize("to", ["cai", "dlpack", "tvm_ffi"])
 def test_a_masked_array_is_not_given_without_its_mask(to, mask, cuda):

@@ -211,14 +211,6 @@ def test_the_error_of_an_argument_passes_through_unchanged(argument, cuda):
         to_cai(cuda.array([1.0]), **{argument: type("bool_", (), torn_one)()})
 
 
-def test_a_released_managed_tensor_is_refused_by_the_views_table(cuda):
-    view = from_cai(cuda.array([1.0], speaks="cai"))
-    view.release()
-    for call in (tables.managed, tables.borrowed):
-        with pytest.raises(BufferError, match=r"^view: got a released view; allowed: "):
-            call(view)
-
-
 @each("refusals", "tensor")
 def test_a_view_is_not_made_of_a_tensor_that_is_refused(row, cuda):
     x = cuda.array(shape=4)

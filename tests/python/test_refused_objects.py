@@ -32,6 +32,7 @@ CALLS = {
     "dlpack": lambda view: view.__dlpack__(),
     "copy to the host": lambda view: view.__dlpack__(dl_device=(1, 0)),
     "borrow": _core._simulated_borrow_exchange,
+    "managed": tables.managed,
     "convert": lambda x: convert(x, "cai"),
     "from_cai with an owner": lambda x: from_cai(x, owner=object()),
     "from_cai on device 99": lambda x: from_cai(x, device=99),
