@@ -129,8 +129,6 @@ def test_a_failure_of_the_driver_is_the_packages_exception_and_the_next_call_wor
     assert rust.saxpy(1.0, x, x).shape == (2,)
 
 
-
-
 def test_each_simulated_device_is_borrowed_while_it_is_in_place():
     for value in (1.0, 2.0):
         with simulated_cuda() as cuda:
