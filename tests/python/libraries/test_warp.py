@@ -82,24 +82,17 @@ def items(made):
     return Region(made.ptr, (4,), (4,), "float32", 4)
 
 
-@pytest.mark.parametrize("speaks", ["exchange", "dlpack", "cai3"])
-def test_an_array_is_ready_on_the_stream_that_warp_works_on(cuda, producer, warp, streams, speaks):
-    x = made_on(cuda, producer, 7.0, speaks)
-    made = convert(x, "warp")
+@pytest.mark.parametrize(
+    ("speaks", "device"), [("exchange", 0), ("dlpack", 0), ("cai3", 0), ("cai3", 1)]
+)
+def test_an_array_is_ready_on_the_stream_that_warp_works_on(cuda, warp, streams, speaks, device):
+    there = cuda.stream("producer", device=device)
+    with cuda.current_stream(there):
+        x = made_on(cuda, there, 7.0, speaks)
+        made = convert(x, "warp")
     assert (type(made), made.ptr, made.shape, made.dtype) == (array, x.ptr, (4,), warp.float32)
-    assert (made.strides, made.device) == (None, "cuda:0")
-    seen = streams["cuda:0"].read(items(made))
-    streams["cuda:0"].synchronize()
-    assert seen.value == [7.0] * 4
-
-
-def test_an_array_of_another_gpu_is_there(cuda, warp, streams):
-    there = cuda.stream("producer", device=1)
-    x = cuda.array([7.0] * 4, speaks="cai3", stream=there)
-    made = convert(x, warp)
-    assert made.device == "cuda:1"
-    seen = streams["cuda:1"].read(items(made))
-    assert done(seen) == [7.0] * 4
+    assert (made.strides, made.device) == (None, f"cuda:{device}")
+    assert done(streams[made.device].read(items(made))) == [7.0] * 4
 
 
 @pytest.mark.unchecked
@@ -134,33 +127,33 @@ def test_element_types_are_warps_of_the_same_name(cuda, warp, dtype):
     assert made.dtype is getattr(warp, dtype)
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "complex128", "float8_e4m3fn", "bfloat16"])
-def test_element_types_that_warp_lacks_are_refused(cuda, warp, dtype):
+REFUSED = {
+    **{
+        dtype: ({"dtype": dtype}, f"dtype: got {dtype}; allowed: bool, integers, floats")
+        for dtype in ("complex64", "complex128", "float8_e4m3fn", "bfloat16")
+    },
+    "no dimension": ({"shape": ()}, "ndim: got 0; allowed: 1 to 4"),
+    "five dimensions": ({"shape": (1,) * 5}, "ndim: got 5; allowed: 1 to 4"),
+    "read-only": ({"readonly": True}, "readonly: got read-only memory"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_warp_has_no_array_for_is_refused(cuda, warp, kind):
     del warp.bfloat16  # as in an older Warp
-    x = cuda.array(shape=4, dtype=dtype, speaks="dlpack")
-    with pytest.raises(BufferError, match=rf"^dtype: got {dtype}; allowed: bool, integers, floats"):
+    made, said = REFUSED[kind]
+    x = cuda.array(**{"shape": 4, "speaks": "dlpack", **made})
+    with pytest.raises(BufferError, match=f"^{said}"):
         convert(x, "warp")
     gc.collect()
     assert x.exports == 0
 
 
-@pytest.mark.parametrize("shape", [(), (1,) * 5])
-def test_more_dimensions_than_warp_has_and_none_are_refused(cuda, warp, shape):
-    x = cuda.array(shape=shape)
-    with pytest.raises(BufferError, match=rf"^ndim: got {len(shape)}; allowed: 1 to 4"):
-        convert(x, "warp")
-    assert convert(cuda.array(shape=(1,) * 4), "warp").shape == (1,) * 4
-
-
-def test_strides_are_given_where_there_are_gaps(cuda, warp):
+def test_strides_are_given_where_there_are_gaps_and_up_to_four_dimensions(cuda, warp):
     columns = cuda.array([[1.0, 2.0], [3.0, 4.0]], strides="F")
     assert convert(columns, "warp").strides == (4, 8)
-
-
-def test_read_only_memory_is_refused(cuda, warp):
+    assert convert(cuda.array(shape=(1,) * 4), "warp").shape == (1,) * 4
     x = cuda.array([1.0], readonly=True)
-    with pytest.raises(BufferError, match=r"^readonly: got read-only memory"):
-        convert(x, "warp")
     assert convert(x, "warp", readonly=False).ptr == x.ptr
 
 
