@@ -13,7 +13,6 @@ import sys
 import tomllib
 import types
 from pathlib import Path
-from typing import Any
 
 from cai_bridge.conformance import check_consumer, check_producer, judging, open_lab
 from cai_bridge.conformance.cases import AXES
@@ -26,34 +25,34 @@ CLASSES = {"producer": "Producer", "consumer": "Consumer"}
 
 
 @functools.cache
-def rows(file: str) -> dict[tuple[str, str], dict[str, Any]]:
+def rows(file):
     """Read the rows of a file, by role and name."""
     data = tomllib.loads((DATA / f"{file}.toml").read_text(encoding="utf-8"))
     return {(role, name): as_row(data[role][name]) for role in BASES for name in data[role]}
 
 
-def as_row(parts: list[str]) -> dict[str, Any]:
+def as_row(parts):
     """Tell the requirements of a row, if it has any, from what it changes."""
     named = len(parts) % 2
     return {"caught": " ".join(parts[:named]).split(), "change": parts[named:]}
 
 
-def plain(role: str) -> dict[str, str]:
+def plain(role):
     """Name one fault for each requirement: the first row that has to be caught by it."""
-    found: dict[str, str] = {}
+    found = {}
     for (side, name), row in rows("planted").items():
         if side == role:
             found.setdefault(row["caught"][0], name)
     return found
 
 
-def faulty(role: str, requirement: str) -> Any:
+def faulty(role, requirement):
     """Make the adapter of that library for a requirement."""
     name = plain(role)[requirement]
     return library(role, name, rows("planted")[role, name])
 
 
-def source(role: str, row: dict[str, Any]) -> str:
+def source(role, row):
     """Change the text of the small library as a row says."""
     text = BASES[role].read_text(encoding="utf-8")
     for old, new in zip(row["change"][::2], row["change"][1::2], strict=True):
@@ -62,7 +61,7 @@ def source(role: str, row: dict[str, Any]) -> str:
     return text
 
 
-def library(role: str, name: str, row: dict[str, Any]) -> Any:
+def library(role, name, row):
     """Make the adapter of a library of a row, in a module that programs can import."""
     module = types.ModuleType(f"planted_{role}_{re.sub(r'[^a-zA-Z0-9]', '_', name)}")
     sys.modules[module.__name__] = module
@@ -72,17 +71,17 @@ def library(role: str, name: str, row: dict[str, Any]) -> Any:
     return kind
 
 
-def run_printed(program: str) -> None:
+def run_printed(program):
     """Run a program that the kit printed as its reader does: without this file's `annotations`."""
     exec(compile(program, "<printed>", "exec", dont_inherit=True), {})
 
 
-def missed_without(axis: str, lab: Any, enough: int = 10**6) -> list[str]:
+def missed_without(axis, lab, enough=10**6):
     """Tell which planted faults are not caught with an axis' plain value only; look for enough."""
-    missed: list[str] = []
+    missed = []
     whole = judging.with_dtypes
 
-    def without(over: Any, dtypes: Any) -> Any:
+    def without(over, dtypes):
         values = whole(over, dtypes)
         return {**values, axis: values[axis][:1]} if axis in values else values
 
@@ -100,7 +99,7 @@ def missed_without(axis: str, lab: Any, enough: int = 10**6) -> list[str]:
     return missed
 
 
-def main() -> None:
+def main():
     """Judge every row by every requirement, and print what is missed or accused.
 
     Then print what each axis finds alone; with ``axes`` only that.

@@ -24,7 +24,7 @@ from cai_bridge.conformance.libraries.simulated import Consumer
 from cai_bridge.conformance.missing import MissingMemberError
 
 
-def test_a_full_array_is_made_and_filled_on_the_current_stream(lab: Any) -> None:
+def test_a_full_array_is_made_and_filled_on_the_current_stream(lab):
     library = Library()
     with library.on(library.stream()) as stream:
         array = library.full((2, 3), "float32", 5.0)
@@ -33,14 +33,14 @@ def test_a_full_array_is_made_and_filled_on_the_current_stream(lab: Any) -> None
     assert lab.reports() == []
 
 
-def test_a_stream_that_can_be_entered_is_made_the_current_one_by_entering_it() -> None:
+def test_a_stream_that_can_be_entered_is_made_the_current_one_by_entering_it():
     adapter, entered = ProducerAdapter(), []
 
     class Stream:
-        def __enter__(self) -> None:
+        def __enter__(self):
             entered.append(self)
 
-        def __exit__(self, *_: object) -> None:
+        def __exit__(self, *_):
             entered.remove(self)
 
     stream = Stream()
@@ -58,25 +58,25 @@ MADE = weakref.WeakSet[Any]()
 class Stream:
     """A stream as an object of a library, which ends when it is let go of."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.own = device().stream()
         MADE.add(self)
 
-    def __cuda_stream__(self) -> tuple[int, int]:
+    def __cuda_stream__(self):
         return (0, self.own.handle)
 
 
 class OfObjects(Library):
     """Streams are objects that end with their last reference."""
 
-    def stream(self) -> Stream:
+    def stream(self):
         return Stream()
 
-    def on(self, stream: Any) -> Any:
+    def on(self, stream):
         return super().on(stream.own)
 
 
-def test_both_streams_of_an_array_written_on_two_live_as_long_as_it_is_late(lab: Any) -> None:
+def test_both_streams_of_an_array_written_on_two_live_as_long_as_it_is_late(lab):
     late = OfObjects().late_on_two(lab, 5.0)
     gc.collect()
     assert len(MADE) == 2
@@ -87,11 +87,9 @@ def test_both_streams_of_an_array_written_on_two_live_as_long_as_it_is_late(lab:
     assert len(MADE) == 0
 
 
-def test_of_two_streams_each_is_held_back_in_its_turn_where_time_tells(
-    lab: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_streams_each_is_held_back_in_its_turn_where_time_tells(lab, monkeypatch):
     monkeypatch.setattr(lab, "timed", True)
-    held: list[int] = []
+    held = []
     hold = lab.hold
     monkeypatch.setattr(lab, "hold", lambda stream: held.append(stream) or hold(stream))
     lates = [Library().late_on_two(lab, float(value)) for value in range(6)]
@@ -101,15 +99,13 @@ def test_of_two_streams_each_is_held_back_in_its_turn_where_time_tells(
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_each_of_two_writes_has_to_be_on_the_stream_that_was_made_current(
-    which: int, lab: Any
-) -> None:
+def test_each_of_two_writes_has_to_be_on_the_stream_that_was_made_current(which, lab):
     class Forgetful(Library):
         """Does not work on one of the two streams that it is given."""
 
         given = 0
 
-        def on(self, stream: Any) -> Any:
+        def on(self, stream):
             self.given += 1
             if self.given == which + 1:
                 return contextlib.nullcontext()
@@ -120,14 +116,14 @@ def test_each_of_two_writes_has_to_be_on_the_stream_that_was_made_current(
     lab.reports()
 
 
-def test_an_array_that_cannot_say_where_it_is_is_left_to_the_check(lab: Any) -> None:
+def test_an_array_that_cannot_say_where_it_is_is_left_to_the_check(lab):
     class Silent(Library):
-        def make(self, shape: tuple[int, ...], dtype: str) -> Any:
+        def make(self, shape, dtype):
             made = OnlyCai(RuntimeError("not today"))
             made.array = super().make(shape, dtype)
             return made
 
-        def fill(self, array: Any, value: float) -> None:
+        def fill(self, array, value):
             array.array.fill(value)
 
     late = Silent().late(lab, 5.0)
@@ -137,12 +133,12 @@ def test_an_array_that_cannot_say_where_it_is_is_left_to_the_check(lab: Any) -> 
     assert "RuntimeError: not today" in found.evidence
 
 
-def no_fill(_: Any) -> Any:
+def no_fill(_):
     raise AttributeError("fill")
 
 
 class OtherFill(Array):
-    def fill(self, value: float, *, stream: Any) -> None:
+    def fill(self, value, *, stream):
         raise AssertionError
 
 
@@ -171,8 +167,8 @@ LACKS = [
 
 @pytest.mark.parametrize(("kind", "members", "only", "missing", "said"), LACKS)
 def test_what_an_adapter_lacks_leaves_a_check_without_a_verdict(
-    kind: Any, members: dict[str, Any], only: str, missing: str, said: str, lab: Any
-) -> None:
+    kind, members, only, missing, said, lab
+):
     check = check_consumer if kind is Consumer else check_producer
     found = check(type("Lacking", (kind,), members), lab=lab, only=only)[only]
     assert (found.outcome, found.missing) == ("skipped", missing)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+from collections import OrderedDict
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from fakes import FREE_THREADED
@@ -21,12 +21,13 @@ from producers import (
     in_a_circle,
     is_columns,
     judged,
+    pending,
     saying,
     speaking,
     working_on,
 )
 
-from cai_bridge.conformance import Verdict, check_consumer, check_producer
+from cai_bridge.conformance import check_consumer, check_producer
 from cai_bridge.conformance.lab import Late
 from cai_bridge.conformance.libraries.simulated import Array as Taken
 from cai_bridge.conformance.libraries.simulated import Consumer
@@ -36,7 +37,7 @@ from cai_bridge.testing._kit.dlpack_abi import ExchangeTable
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-def verdict(lab: Any, only: str, **odd: Any) -> Verdict:
+def verdict(lab, only, **odd):
     """Judge a library by one requirement, with some of its methods replaced."""
     if only.startswith("takes-"):
         kind = type("Odd", (Consumer,), {"name": "odd", **odd})
@@ -44,10 +45,10 @@ def verdict(lab: Any, only: str, **odd: Any) -> Verdict:
     return judged(lab, only, (only.partition("-")[0],), **odd)
 
 
-def capsule_of(change: Any) -> Any:
+def capsule_of(change):
     """A `capsule` that changes what it is asked for, or the array that is shown."""
 
-    def capsule(self: Array, stream: Any, newest: Any, device: Any, copy: Any) -> Any:
+    def capsule(self, stream, newest, device, copy):
         asked = {"stream": stream, "max_version": newest, "dl_device": device, "copy": copy}
         shown = change(self, asked)
         return Array.capsule(shown or self, **asked)
@@ -55,25 +56,33 @@ def capsule_of(change: Any) -> Any:
     return capsule
 
 
-def refuses_stream_2(array: Array, asked: dict[str, Any]) -> None:
+def refuses_stream_2(array, asked):
     if asked["stream"] == 2:
         raise BufferError("not there")
 
 
-def refuses_bool(array: Array) -> Any:
+def refuses_bool(array):
     if array._region.dtype == "bool":
         raise TypeError("no bools")
     return Array.interface(array)
 
 
-def managed_as(version: str) -> Any:
+def managed_as(version):
     return lambda array, form="versioned", **fields: Array.managed(array, version, **fields)
+
+
+class Text(str):
+    """A text with more to it."""
+
+
+class Number(int):
+    """An integer with more to it, such as that of an IntEnum."""
 
 
 class OwnDict(Array):
     """Each array has its dict as an attribute of its own."""
 
-    def __init__(self, *said: Any) -> None:
+    def __init__(self, *said):
         super().__init__(*said)
         self.__cuda_array_interface__ = self.interface()
 
@@ -81,7 +90,7 @@ class OwnDict(Array):
 class Old(Array):
     """Its method knows no other argument than the stream."""
 
-    def __dlpack__(self, *, stream: Any = None) -> Any:
+    def __dlpack__(self, *, stream=None):
         return self.capsule(stream, None, None, None)
 
     __dlpack_device__ = DLPack.__dlpack_device__
@@ -90,24 +99,24 @@ class Old(Array):
 class Constant(speaking("Constant", ("dlpack",))):  # type: ignore[misc]
     """Arrays that nobody may write."""
 
-    def __init__(self, memory: Any, region: Any) -> None:
+    def __init__(self, memory, region):
         super().__init__(memory, Array.at(region, readonly=True))
 
 
 class Circle:
     """Keeps an array until garbage is collected; may then spoil its tensors."""
 
-    def __init__(self, array: Array, spoils: bool) -> None:
+    def __init__(self, array, spoils):
         self.array, self.spoils, self.itself = array, spoils, self
         self.tensors = vars(array).setdefault("tensors", [])
 
-    def __del__(self) -> None:
+    def __del__(self):
         for tensor in self.tensors if self.spoils else ():
             tensor.struct.dl_tensor.ndim = 0
 
 
-def owned_by_a_circle(*, spoils: bool) -> Any:
-    def capsule(self: Array, stream: Any, newest: Any, device: Any, copy: Any) -> Any:
+def owned_by_a_circle(*, spoils):
+    def capsule(self, stream, newest, device, copy):
         owner = Circle(self, spoils)
         tensor = self.managed("versioned" if newest else "legacy", owner=owner)
         owner.tensors.append(tensor)
@@ -116,8 +125,8 @@ def owned_by_a_circle(*, spoils: bool) -> Any:
     return capsule
 
 
-def asks(*wishes: dict[str, Any]) -> Any:
-    def ask(self: Any, x: Any) -> Any:
+def asks(*wishes):
+    def ask(self, x):
         for one in wishes:
             capsule = x.__dlpack__(**one)
         return capsule
@@ -125,7 +134,7 @@ def asks(*wishes: dict[str, Any]) -> Any:
     return ask
 
 
-def copies(self: Any, x: Any) -> Any:
+def copies(self, x):
     """Take a copy."""
     by_cai = hasattr(x, "__cuda_array_interface__")
     array = self.take_dict(x) if by_cai else Consumer.take_capsule(self, x)
@@ -134,12 +143,12 @@ def copies(self: Any, x: Any) -> Any:
     return Taken(copy._region, array.ready, (array.held, copy))
 
 
-def swallows(self: Any, x: Any) -> Any:
+def swallows(self, x):
     with contextlib.suppress(BufferError):
         return Consumer.take_capsule(self, x)
 
 
-def lets_the_tensor_go(self: Any, x: Any) -> Any:
+def lets_the_tensor_go(self, x):
     """What holds the tensor is garbage, which is collected at some time or other."""
     array = Consumer.take_capsule(self, x)
     circle = [array.held]
@@ -148,7 +157,7 @@ def lets_the_tensor_go(self: Any, x: Any) -> Any:
     return array
 
 
-def row(only: str, outcome: str, evidence: str, **odd: Any) -> Any:
+def row(only, outcome, evidence, **odd):
     return only, outcome, evidence, odd
 
 
@@ -173,6 +182,21 @@ ROWS = {
             descr=lambda a, descr: [("x", "<f2", (2,))] if a._region.dtype == "float32" else descr
         ),
     ),
+    "an ordered dict": row(
+        "cai-entries", "passed", "", interface=lambda a: OrderedDict(Array.interface(a))
+    ),
+    "a typestr of a class of texts": row(
+        "cai-typestr", "passed", "", interface=saying(typestr=lambda _, said: Text(said))
+    ),
+    "a stream of a class of numbers": row(
+        "cai-stream", "passed", "", ready_stream=lambda a: Number(Array.ready_stream(a) or 1)
+    ),
+    "True for a stream": row(
+        "cai-stream", "failed", "", ready_stream=lambda a: True if pending(a) else None
+    ),
+    "rows that are tuples": row(
+        "cai-values", "passed", "", tolist=lambda a: tuple(map(tuple, Array.tolist(a)))
+    ),
     "a dict that each array has by itself": row("cai-shape", "passed", "(3, 4)", kind=OwnDict),
     "a copy right behind the array": row(
         *("cai-strides", "passed", "None"),
@@ -188,6 +212,9 @@ ROWS = {
     "no device": row(
         *("dlpack-device", "failed", "Odd has no __dlpack_device__"),
         kind=type("Odd", (Array,), {"__dlpack__": DLPack.__dlpack__}),
+    ),
+    "a float in the device": row(
+        "dlpack-device", "failed", "it gives (2.0, 0)", device=lambda a: (2.0, 0)
     ),
     "no DLPack": row(
         "dlpack-pending", "skipped", "Odd has no __dlpack__", kind=speaking("Odd", ("cai",))
@@ -271,7 +298,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("what", ROWS)
-def test_the_verdict_says_what_was_seen(what: str, lab: Any) -> None:
+def test_the_verdict_says_what_was_seen(what, lab):
     only, outcome, evidence, odd = ROWS[what]
     found = verdict(lab, only, **odd)
     assert found.outcome == outcome, found.evidence
@@ -281,20 +308,20 @@ def test_the_verdict_says_what_was_seen(what: str, lab: Any) -> None:
 class AtItsEnd:
     """An array in a circle, which does something when it is collected."""
 
-    def __init__(self, array: Any, end: Any) -> None:
+    def __init__(self, array, end):
         vars(self).update(vars(array))
         self._end, self._itself = end, self
 
-    def __del__(self) -> None:
+    def __del__(self):
         self._end()
 
 
 @pytest.mark.parametrize("door", ["cai", "dlpack"])
-def test_what_is_written_when_an_array_is_collected_is_found(door: str, lab: Any) -> None:
-    def take(self: Any, x: Any) -> Any:
+def test_what_is_written_when_an_array_is_collected_is_found(door, lab):
+    def take(self, x):
         array = Consumer.take(self, x)
 
-        def end() -> None:
+        def end():
             if device() is not None and not array.region.readonly:
                 device().legacy.fill(array.region, 7.0)
 
@@ -304,13 +331,11 @@ def test_what_is_written_when_an_array_is_collected_is_found(door: str, lab: Any
 
 
 @pytest.mark.parametrize("what", ["return", "return-write"])
-def test_a_consumer_that_orders_back_when_its_array_is_collected_is_right(
-    what: str, lab: Any
-) -> None:
-    def take(self: Any, x: Any) -> Any:
+def test_a_consumer_that_orders_back_when_its_array_is_collected_is_right(what, lab):
+    def take(self, x):
         array, streams = Consumer.take(self, x), []
 
-        def end() -> None:
+        def end():
             for stream in streams if array.ready else ():
                 self.order(stream.handle, array.ready)
 
@@ -318,7 +343,7 @@ def test_a_consumer_that_orders_back_when_its_array_is_collected_is_right(
         made.streams = streams
         return made
 
-    def used(self: Any, array: Any) -> None:
+    def used(self, array):
         array.streams.append(self.current)
 
     found = verdict(lab, f"takes-cai-{what}", take=take, give_back=used)
@@ -326,8 +351,8 @@ def test_a_consumer_that_orders_back_when_its_array_is_collected_is_right(
 
 
 @pytest.mark.skipif(FREE_THREADED, reason="garbage is collected by whichever thread")
-def test_a_refused_tensor_may_be_deleted_by_the_garbage_collector(lab: Any) -> None:
-    def read(self: Any, capsule: Any) -> Any:
+def test_a_refused_tensor_may_be_deleted_by_the_garbage_collector(lab):
+    def read(self, capsule):
         circle = [capsule]
         circle.append(circle)
         return Consumer.read(self, capsule)
@@ -338,12 +363,10 @@ def test_a_refused_tensor_may_be_deleted_by_the_garbage_collector(lab: Any) -> N
 
 
 @pytest.mark.parametrize("may_be", [True, False])
-def test_negative_strides_may_be_refused_and_columns_may_not(
-    may_be: bool, lab: Any, monkeypatch: Any
-) -> None:
+def test_negative_strides_may_be_refused_and_columns_may_not(may_be, lab, monkeypatch):
     export = ExchangeTable.export
 
-    def refuses(table: ExchangeTable, x: Any) -> Any:
+    def refuses(table, x):
         # The kit's own arrays, which tell whether the lab is right, are not to be refused.
         if not hasattr(x, "_region"):
             return export(table, x)
@@ -358,9 +381,7 @@ def test_negative_strides_may_be_refused_and_columns_may_not(
 
 
 @pytest.mark.parametrize("door", ["cai", "dlpack"])
-def test_a_missing_protocol_is_told_before_the_streams_that_the_adapter_lacks(
-    door: str, lab: Any
-) -> None:
+def test_a_missing_protocol_is_told_before_the_streams_that_the_adapter_lacks(door, lab):
     other = {"cai": "dlpack", "dlpack": "cai"}[door]
     members = {"array": speaking("Nameless", (other,)), "stream": lambda self: None}
     only = f"{door}-pending-on-two"
@@ -369,7 +390,7 @@ def test_a_missing_protocol_is_told_before_the_streams_that_the_adapter_lacks(
     assert found.evidence == f"Nameless has no {name}"
 
 
-def test_a_stream_is_not_let_die_where_that_may_end_the_process(lab: Any, monkeypatch: Any) -> None:
+def test_a_stream_is_not_let_die_where_that_may_end_the_process(lab, monkeypatch):
     monkeypatch.setattr(lab, "expendable", False)
     found = verdict(lab, "cai-stream-lifetime")
     assert found.outcome == "skipped"
@@ -383,7 +404,7 @@ def test_a_stream_is_not_let_die_where_that_may_end_the_process(lab: Any, monkey
         ("dlpack-version", {(1, 3), (2, 0), None}),
     ],
 )
-def test_a_tensor_is_asked_for_in_each_version(only: str, versions: set[Any], lab: Any) -> None:
+def test_a_tensor_is_asked_for_in_each_version(only, versions, lab):
     seen = set()
     note = capsule_of(lambda _, asked: seen.add(asked["max_version"]))
     verdict(lab, only, capsule=note)
@@ -394,19 +415,17 @@ def test_a_tensor_is_asked_for_in_each_version(only: str, versions: set[Any], la
     ("held", "outcome"),
     [((False, True, False), "passed"), ((False,) * 3, "failed"), ((True,) * 3, "passed")],
 )
-def test_a_host_that_waits_does_so_each_time(
-    held: tuple[bool, ...], outcome: str, lab: Any, monkeypatch: Any
-) -> None:
+def test_a_host_that_waits_does_so_each_time(held, outcome, lab, monkeypatch):
     class Holds:
         """Holds back until it was asked for the first time, and then as `held` says."""
 
-        def __init__(self, *then: bool) -> None:
+        def __init__(self, *then):
             self.left = [True, *then]
 
         release = SimpleNamespace
 
         @property
-        def pending(self) -> bool:
+        def pending(self):
             return self.left.pop(0) if len(self.left) > 1 else self.left[0]
 
     holding, holds = Holds(True), iter([Holds(one) for one in held])
@@ -420,10 +439,10 @@ def test_a_host_that_waits_does_so_each_time(
 class Unnamed(Library):
     """Its streams have no names, and its adapter says how work comes to be pending."""
 
-    def stream(self) -> None:
+    def stream(self):
         return None
 
-    def late(self, lab: Any, value: float, words: int = 64) -> Late:
+    def late(self, lab, value, words=64):
         stream = lab.stream()
         hold = lab.hold(stream.handle)
         array = self.make((words,), "float32")
@@ -446,8 +465,6 @@ class OlderUnnamed(Unnamed):
         (OlderUnnamed, "cai-version", "failed", "version is 2, which has no stream"),
     ],
 )
-def test_work_on_streams_without_names_is_judged(
-    kind: Any, only: str, outcome: str, said: str, lab: Any
-) -> None:
+def test_work_on_streams_without_names_is_judged(kind, only, outcome, said, lab):
     found = check_producer(kind, lab=lab, only=only)[only]
     assert (found.outcome, said in found.evidence) == (outcome, True), found.evidence

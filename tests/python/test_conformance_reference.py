@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import Any
 
 import planted
 import pytest
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 
 @pytest.mark.parametrize("role", planted.CHECKS)
-def test_the_kits_own_library_keeps_every_requirement(role: str, lab: Any) -> None:
+def test_the_kits_own_library_keeps_every_requirement(role, lab):
     lab.rounds = 2  # a GPU has more than one
     report = planted.CHECKS[role](reference_of(role, None, lab), lab=lab)
     # No function in Python fails with an exception set, which is advice.
@@ -35,7 +34,7 @@ def test_the_kits_own_library_keeps_every_requirement(role: str, lab: Any) -> No
 _read = SimulatedLab.read
 
 
-def read_elsewhere(self: Any, stream: int, region: Any, name: str = "the read") -> Any:
+def read_elsewhere(self, stream, region, name="the read"):
     del region
     spare = self.memory(4096)
     return _read(self, stream, self.words(spare.ptr, 12), name)
@@ -56,8 +55,8 @@ LABS = [
 
 @pytest.mark.parametrize(("role", "owner", "name", "broken"), LABS)
 def test_a_right_library_is_not_accused_of_what_a_lab_gets_wrong(
-    role: str, owner: Any, name: str, broken: Any, lab: Any, monkeypatch: Any
-) -> None:
+    role, owner, name, broken, lab, monkeypatch
+):
     monkeypatch.setattr(owner, name, broken)
     report = planted.CHECKS[role](planted.library(role, "right", {"change": []}), lab=lab)
     accused = {one.name: one.evidence for one in report.failed if one.requirement.level == "must"}
@@ -65,10 +64,10 @@ def test_a_right_library_is_not_accused_of_what_a_lab_gets_wrong(
     assert any(LAB_FAILS in one.evidence for one in report.verdicts)
 
 
-def test_what_another_thread_does_is_waited_for_and_what_it_raises_is_raised_here(lab: Any) -> None:
-    seen: list[int] = []
+def test_what_another_thread_does_is_waited_for_and_what_it_raises_is_raised_here(lab):
+    seen = []
 
-    def work() -> None:
+    def work():
         time.sleep(0.05)
         seen.append(threading.get_ident())
 
@@ -80,12 +79,12 @@ def test_what_another_thread_does_is_waited_for_and_what_it_raises_is_raised_her
 
 
 @pytest.mark.parametrize("bare", [False, True])
-def test_a_thread_of_the_kits_has_the_labs_device_unless_it_is_bare(lab: Any, bare: bool) -> None:
+def test_a_thread_of_the_kits_has_the_labs_device_unless_it_is_bare(lab, bare):
     here = in_another_thread(lambda: lab.cuda.current_device, lab, bare=bare)
     assert here == (None if bare else 0)
 
 
-def test_the_lab_leaves_a_threads_current_device_as_it_was() -> None:
+def test_the_lab_leaves_a_threads_current_device_as_it_was():
     with open_lab("simulated") as lab:
         before = lab.cuda.current_device
         with lab.current():

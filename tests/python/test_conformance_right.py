@@ -5,7 +5,6 @@ from __future__ import annotations
 import tomllib
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import pytest
 from producers import WITHOUT, Array, Library, current_stream, device, in_a_circle, speaking
@@ -22,7 +21,7 @@ LINE = TOY.index("class Consumer(ConsumerAdapter):") + 1
 PLACE = f"Consumer, {near(str(EXAMPLES / 'toy_library.py'))}:{LINE}"
 
 
-def worked_on(array: Array) -> Array:
+def worked_on(array):
     """Queue work on a stream of the array's own: it writes what is there."""
     if array._memory.bytes is not None and not array._region.readonly:
         stream = device().stream()
@@ -33,15 +32,15 @@ def worked_on(array: Array) -> Array:
 
 
 @classmethod
-def with_work_pending(cls: type[Array], shape: Any, dtype: Any) -> Array:
+def with_work_pending(cls, shape, dtype):
     return worked_on(Array.made.__func__(cls, shape, dtype))
 
 
-def sliced_with_work_pending(self: Array, index: Any) -> Array:
+def sliced_with_work_pending(self, index):
     return worked_on(Array.__getitem__(self, index))
 
 
-def filled_behind_its_own_work(self: Array, value: float) -> None:
+def filled_behind_its_own_work(self, value):
     self._memory.order_before(current_stream())
     Array.fill(self, value)
 
@@ -59,7 +58,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_library_that_is_right_passes(kind: str, lab: Any) -> None:
+def test_a_library_that_is_right_passes(kind, lab):
     report = check_producer(type("Right", (Library,), {"array": KINDS[kind]}), lab=lab)
     told = {one.name: one.evidence for one in report.failed}
     # No function in Python fails with an exception set, which is advice.
@@ -74,7 +73,7 @@ def test_a_library_that_is_right_passes(kind: str, lab: Any) -> None:
 class Circular(Consumer):
     """Its arrays are freed by the garbage collector alone."""
 
-    def take(self, x: Any) -> Any:
+    def take(self, x):
         array = super().take(x)
         array.itself = array
         return array
@@ -83,7 +82,7 @@ class Circular(Consumer):
 class Eager(Consumer):
     """It looks at what it takes in, at once."""
 
-    def take(self, x: Any) -> Any:
+    def take(self, x):
         array = super().take(x)
         self.current.read(array.region, name="the consumer's own read")
         self.give_back_read(array)
@@ -91,7 +90,7 @@ class Eager(Consumer):
 
 
 @pytest.mark.parametrize("consumer", [Consumer, Circular, Eager])
-def test_a_consumer_that_is_right_passes(consumer: type[Consumer], lab: Any) -> None:
+def test_a_consumer_that_is_right_passes(consumer, lab):
     report = check_consumer(consumer, lab=lab)
     assert {one.name: one.evidence for one in report.verdicts if one.outcome != "passed"} == {}
     assert [one.name for one in report.verdicts] == [one.name for one in requirements("consumer")]
@@ -100,7 +99,7 @@ def test_a_consumer_that_is_right_passes(consumer: type[Consumer], lab: Any) -> 
 
 # Dicts before version 3 name no stream.
 @pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
-def test_the_toy_library_of_the_examples_keeps_all_that_applies(lab: Any, monkeypatch: Any) -> None:
+def test_the_toy_library_of_the_examples_keeps_all_that_applies(lab, monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     report = check_consumer(consumer_named("toy_library:Consumer"), lab=lab)
     assert report.ok
@@ -108,7 +107,7 @@ def test_the_toy_library_of_the_examples_keeps_all_that_applies(lab: Any, monkey
     assert set(report.missing()) == {("fill(array, value)", PLACE)}
 
 
-def test_a_consumer_of_one_protocol_is_judged_by_it_only(lab: Any) -> None:
+def test_a_consumer_of_one_protocol_is_judged_by_it_only(lab):
     class OnlyCai(Consumer):
         doors = ("cai",)
 
@@ -118,9 +117,9 @@ def test_a_consumer_of_one_protocol_is_judged_by_it_only(lab: Any) -> None:
     assert outcomes == {"cai": "passed", "dlpack": "skipped"}
 
 
-def test_a_requirement_says_where_it_is_written_and_comes_after_those_that_it_rests_on() -> None:
+def test_a_requirement_says_where_it_is_written_and_comes_after_those_that_it_rests_on():
     assert TEXTS.keys() == {one.name for one in requirements()}
-    before: set[str] = set()
+    before = set()
     for one in requirements():
         assert one.specification.url.startswith("https://"), one.name
         assert all((one.section, one.rule, one.why)), one.name
@@ -132,6 +131,6 @@ def test_a_requirement_says_where_it_is_written_and_comes_after_those_that_it_re
         before.add(one.name)
 
 
-def test_a_requirement_quotes_the_sentence_of_its_section() -> None:
+def test_a_requirement_quotes_the_sentence_of_its_section():
     (one,) = (one for one in requirements() if one.name == "cai-shape")
     assert one.quote == "A tuple of int (or long) representing the size of each dimension."

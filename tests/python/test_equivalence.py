@@ -94,6 +94,10 @@ BROKEN = {
     "readonly": (Both(flags=READ_ONLY), ("readonly", False, True)),
     "mask": (Both(entries={"mask": MASK}), ("masked", True, False)),
     "an open typestr": (Both(entries=OPEN, dtype=(2, 16, 1)), ("dtype", "<V2", "float16")),
+    "strides of more than one item": (
+        Both(entries={"shape": (1, 3), "strides": (400, 4)}, shape=(1, 3), strides=(7, 2)),
+        ("strides", (400, 4), (28, 8)),
+    ),
     "itemsize": (
         Both(dtype=(2, 64, 1)),
         ("strides", (12, 4), (24, 8)),

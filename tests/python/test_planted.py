@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from typing import Any
 
 import planted
 import pytest
@@ -40,17 +39,17 @@ PLAIN = {
 SAMPLE = [*dict.fromkeys([*PLAIN.values(), *[*FAULTS][::36]])]
 
 
-def named(key: tuple[str, str]) -> str:
+def named(key):
     return f"{key[0]}-{key[1].replace(' ', '-')}"
 
 
-def needs_one_thread(row: dict[str, Any]) -> None:
+def needs_one_thread(row):
     if FREE_THREADED and "dlpack-deleter-anywhere" in row["caught"]:
         pytest.skip("what the main thread made is let go of by the main thread")
 
 
 @pytest.mark.parametrize("key", FAULTS, ids=named)
-def test_a_planted_fault_is_caught_by_name(key: tuple[str, str], lab: Any) -> None:
+def test_a_planted_fault_is_caught_by_name(key, lab):
     role, name = key
     row = FAULTS[key]
     needs_one_thread(row)
@@ -60,7 +59,7 @@ def test_a_planted_fault_is_caught_by_name(key: tuple[str, str], lab: Any) -> No
 
 @pytest.mark.some(9)
 @pytest.mark.parametrize("key", SAMPLE, ids=named)
-def test_a_planted_fault_leads_no_failure_of_another_demand(key: tuple[str, str], lab: Any) -> None:
+def test_a_planted_fault_leads_no_failure_of_another_demand(key, lab):
     role, name = key
     row = FAULTS[key]
     needs_one_thread(row)
@@ -78,7 +77,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("requirement", PLAIN)
-def test_a_failure_comes_with_a_program_that_shows_it(requirement: str, lab: Any) -> None:
+def test_a_failure_comes_with_a_program_that_shows_it(requirement, lab):
     role, name = PLAIN[requirement]
     needs_one_thread(FAULTS[role, name])
     kind = planted.faulty(role, requirement)
@@ -98,9 +97,7 @@ ORDER = ("takes-cai-stream", "takes-cai-return", "takes-cai-return-write", "take
 
 
 @pytest.mark.parametrize("name", ORDER)
-def test_a_missing_order_shows_in_the_values_too(
-    name: str, lab: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_order_shows_in_the_values_too(name, lab, monkeypatch):
     monkeypatch.setattr(lab, "reports", list)
     verdict = check_consumer(planted.faulty("consumer", name), lab=lab, only=name)[name]
     assert verdict.outcome == "failed"
@@ -119,7 +116,7 @@ JUDGED = [
 
 
 @pytest.mark.parametrize("key", dict.fromkeys(JUDGED), ids=named)
-def test_an_unusual_library_that_is_right_is_not_accused(key: tuple[str, str], lab: Any) -> None:
+def test_an_unusual_library_that_is_right_is_not_accused(key, lab):
     role, name = key
     report = planted.CHECKS[role](planted.library(role, name, RIGHT[key]), lab=lab)
     accused = {one.name: one.evidence for one in report.failed if one.requirement.level == "must"}
@@ -127,13 +124,11 @@ def test_an_unusual_library_that_is_right_is_not_accused(key: tuple[str, str], l
 
 
 @pytest.mark.parametrize("role", planted.BASES)
-def test_the_library_that_faults_are_planted_in_keeps_all_along_each_axis(
-    role: str, lab: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: dict[str, set[str]] = {}
+def test_the_library_that_faults_are_planted_in_keeps_all_along_each_axis(role, lab, monkeypatch):
+    seen = {}
     judged = judging._judge_in
 
-    def noted(requirement: Any, case: Case, *more: Any) -> Any:
+    def noted(requirement, case, *more):
         made = judged(requirement, case, *more)
         seen.setdefault(requirement.name, set()).update(case.looked_at)
         return made
@@ -155,7 +150,7 @@ def test_the_library_that_faults_are_planted_in_keeps_all_along_each_axis(
     assert unread == {}
 
 
-def test_what_rows_name_exists_and_there_are_enough() -> None:
+def test_what_rows_name_exists_and_there_are_enough():
     for (role, _), row in (*FAULTS.items(), *RIGHT.items()):
         planted.source(role, row)  # each text that it changes occurs once
     count = Counter(name for row in FAULTS.values() for name in row["caught"])
@@ -169,12 +164,12 @@ AXES = {"layout": 1, "dtype": 1, "work": 1, "stream": 1, "route": 1, "moment": 1
 
 
 @pytest.mark.parametrize("axis", AXES)
-def test_each_axis_finds_faults_that_are_missed_without_it(axis: str, lab: Any) -> None:
+def test_each_axis_finds_faults_that_are_missed_without_it(axis, lab):
     missed = planted.missed_without(axis, lab, enough=AXES[axis])
     assert len(missed) >= AXES[axis]
 
 
-def test_pairs_of_values_are_together_in_some_case() -> None:
+def test_pairs_of_values_are_together_in_some_case():
     over = {
         "work": ("a write", "two writes", "a copy"),
         "layout": ("whole", "rows", "columns", "permuted"),
@@ -191,7 +186,7 @@ def test_pairs_of_values_are_together_in_some_case() -> None:
             assert together == set(itertools.product(*(over[axis] for axis in axes)))
 
 
-def test_a_failure_explains_those_with_its_layouts_traits() -> None:
+def test_a_failure_explains_those_with_its_layouts_traits():
     over = {"layout": ("whole", "columns", "permuted")}
     assert explains(Case(), over, Case(layout="permuted", moment="again"))
     assert explains(Case(layout="columns"), over, Case(layout="every second of 1-D"))
@@ -199,14 +194,14 @@ def test_a_failure_explains_those_with_its_layouts_traits() -> None:
     assert not explains(Case(layout="permuted"), over, Case(layout="columns"))
 
 
-def test_what_failures_share_is_told() -> None:
+def test_what_failures_share_is_told():
     every = [Case(), Case(dtype="float64"), Case(layout="rows", dtype="float64")]
     assert shared(every[1:], every) == "dtype 'float64'"
     assert shared(every, every) == ""
 
 
 @pytest.mark.parametrize("one", requirements(), ids=lambda one: one.name)
-def test_a_requirement_holds_along_each_axis_of_its_door_or_says_why_not(one: Any) -> None:
+def test_a_requirement_holds_along_each_axis_of_its_door_or_says_why_not(one):
     axes = {axis for axis in AXES_DECLARED if values_of(axis, one.role, one.door)}
     assert one.over.keys() | one.left_out.keys() == axes
     assert not one.over.keys() & one.left_out.keys()
