@@ -150,13 +150,14 @@ def test_values_of_another_library_are_assigned_in_order(cuda, m):
 @pytest.mark.parametrize("shape", [(3, 2), (1, 3), (6,), (2, 3, 1), ()])
 def test_values_of_another_shape_are_refused_and_change_nothing(cuda, shape):
     m = memory.MemArray([2, 3])
-    theirs, host = cuda.array(shape=shape, fill=1.0, speaks="exchange"), np.ones(shape, "float32")
+    theirs, fits = (cuda.array(shape=s, fill=1.0, speaks="exchange") for s in (shape, (2, 3)))
+    host = np.ones(shape, "float32")
     for take, given in ((m.assign, theirs), (m.assign, host), (m.read_numpy_array, host)):
         with pytest.raises(ValueError, match=r"shape: got \[.*\]; allowed: \[2, 3\]"):
             take(given)
     assert m.on_device
     assert values(cuda, m) == [[0.0] * 3] * 2
-    m.assign(cuda.array(shape=(2, 3), fill=2.0, speaks="exchange"))
+    m.assign(fits)
     cuda.synchronize()
 
 
