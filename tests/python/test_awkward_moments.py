@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import capsules
 import pytest
 from capsules import HandMade
-from fakes import OnlyCai, interface, only_cai
+from fakes import OnlyCai, interface
 
 from cai_bridge import from_cai, to_cai
 
@@ -60,20 +60,6 @@ def test_a_deleter_that_runs_while_an_exception_unwinds_does_not_replace_it(cuda
     with pytest.raises(ZeroDivisionError):
         (to_cai(capsule), 1 / 0)
     assert made.deleted == 1
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_inside_a_producer_is_not_taken_for_an_answer(error, cuda):
-    class Interrupted:
-        def __index__(self):
-            raise error
-
-    array = cuda.array(shape=4, speaks=())
-    for broken in ({"shape": (Interrupted(),)}, {"stream": Interrupted()}):
-        with pytest.raises(error):
-            from_cai(OnlyCai(dict(interface(array), **broken)))
-    with pytest.raises(error):
-        to_cai(only_cai(array), stream=Interrupted())
 
 
 def test_a_capsule_that_somebody_else_consumes_meanwhile_is_refused_as_used(cuda):

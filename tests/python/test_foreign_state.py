@@ -148,30 +148,6 @@ def test_a_function_of_the_exchange_table_is_called_in_each_state(call):
     )
 
 
-def test_a_long_chain_of_capsules_ends_on_a_small_stack():
-    assert_quiet(
-        DEVICE,
-        """
-        import gc
-        def chain():
-            view = from_cai(x)
-            for _ in range(20_000):
-                view = from_cai(to_cai(view.__dlpack__(max_version=(1, 3), stream=-1)))
-            return view
-        def end(ends=[]):
-            ends.append(chain())
-            ends.clear()
-        threading.stack_size(256 << 10)
-        thread = threading.Thread(target=end)
-        thread.start()
-        thread.join()
-        gc.collect()
-        assert x.exports == 0
-        """,
-        timeout=120,
-    )
-
-
 def test_an_end_inside_an_end_of_a_thread_that_has_put_its_queue_away():
     assert_quiet(
         DEVICE,
