@@ -10,15 +10,8 @@ pytestmark = needs_the_driver_of_stubs
 
 TORCH = f"""
     sys.path.insert(0, {str(ROOT / "tests" / "python")!r})
-    import types
     import capsules
     from cai_bridge import convert
-
-    def module(name, **members):
-        made = types.ModuleType(name)
-        made.__dict__.update(members)
-        sys.modules[name] = made
-        return made
 
     class Tensor:
         __module__ = "torch"
@@ -55,62 +48,34 @@ TORCH = f"""
 """
 
 
-def torch(body):
-    """Run `body` beside a stand-in for an old torch, and give the words that it printed."""
-    return run(textwrap.dedent(TORCH) + textwrap.dedent(body)).split()
-
-
 READ = """
     view = to_cai(array())
     before = orders()
     view.__cuda_array_interface__
     read = orders()
     view.release()
-    print(read - before, orders() - read)
-"""
-
-
-def test_its_current_stream_waits_for_an_array_whose_dict_is_read_and_is_waited_for():
     # torch ignores the stream that the dict names; another reader may work on a default stream.
-    assert torch(READ) == ["1", "2"]
-    # One without CUDA has no stream.
-    assert torch("    del torch._C._cuda_getCurrentRawStream" + READ) == ["0", "1"]
-
-
-@pytest.mark.parametrize(
-    # The view that the capsule is of ends with the call, and gives its own part back then.
-    ("said", "expected"),
-    [("", ["2", "1"]), ("stream=-1", ["0", "0"]), ("stream=Stream(MINE)", ["0", "0"])],
-)
-def test_a_tensor_is_made_of_a_capsule_and_ordered_both_ways(said, expected):
-    told = torch(
-        f"""
+    assert (read - before, orders() - read) == EXPECTED
+"""
+# The view that the capsule is of ends with the call, and gives its own part back then.
+CAPSULES = """
+    said = {}, {"stream": -1}, {"stream": Stream(MINE)}
+    for how, expected in zip(said, ((2, 1), (0, 0), (0, 0))):
         x = array()
         before = orders()
-        tensor = convert(x, "torch", {said})
+        tensor = convert(x, "torch", **how)
         assert type(tensor) is Tensor and convert(tensor, "torch") is tensor
         made = orders()
         tensor.taken.delete()
-        print(made - before, orders() - made)
-        """
-    )
-    assert told == expected
-
-
-@pytest.mark.parametrize(
-    ("change", "named"), [("data=(0x7000_0000, True)", "readonly"), ("strides=(-12, 4)", "strides")]
-)
-def test_what_torch_has_no_tensor_for_is_refused(change, named):
-    told = torch(
-        f"""
+        assert (made - before, orders() - made) == expected, how
+"""
+REFUSED = """
+    changes = {"readonly": {"data": (0x7000_0000, True)}, "strides": {"strides": (-12, 4)}}
+    for named, change in changes.items():
         given = Array()
-        given.__cuda_array_interface__.update({change})
-        print(refused(lambda: convert(given, "torch")))
-        """
-    )
-    assert told[:2] == ["BufferError:", f"{named}:"]
-
-
+        given.__cuda_array_interface__.update(change)
+        assert refused(lambda: convert(given, "torch")).startswith(f"BufferError: {named}:")
+"""
 PRODUCED = """
     class Produced(Tensor):
         __module__ = "torch"
@@ -139,50 +104,58 @@ PRODUCED = """
     class Seen(logging.Handler):
         def emit(self, record):
             if record.order == "made":
-                print(record.door, *(WHO[stream] for stream in (record.producer, record.consumer)))
+                seen.append((record.door, WHO[record.producer], WHO[record.consumer]))
 
-    WHO = {1: "legacy", OTHER: "other", current.cuda_stream: "torchs"}
+    seen, WHO = [], {1: "legacy", OTHER: "other", current.cuda_stream: "torchs"}
     tensor, derived, logger = Produced(), Derived(), logging.getLogger("cai_bridge")
     logger.addHandler(Seen())
     logger.setLevel(logging.DEBUG)
 """
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        "to_cai(tensor, stream=Stream(OTHER))",
-        "to_cai(derived, stream=Stream(OTHER))",
-        "from_cai(tensor).__dlpack__(stream=Stream(OTHER))",
-        "from_cai(interface, owner=derived).__dlpack__(stream=Stream(OTHER))",
-    ],
-)
-def test_its_own_tensors_are_ordered_after_and_before_its_current_stream(call):
-    """Another stream of torch's would go on with the memory while the consumer still reads."""
-    told = torch(
-        PRODUCED
-        + f"""
+# Another stream of torch's would go on with the memory while the consumer still reads.
+OWN = (
+    PRODUCED
+    + """
     interface = dict(tensor.__cuda_array_interface__)
-    taken = {call}
-    print("|")
-    del taken
-    gc.collect()
-    assert set(tensor.asked) <= {{-1}}
-    """
-    )
-    door = "to_cai" if call.startswith("to_cai") else "__dlpack__"
-    assert " ".join(told) == f"{door} torchs other | release torchs other"
-
-
-def test_the_dict_of_a_view_of_its_tensor_names_its_current_stream():
-    told = torch(
-        PRODUCED
-        + """
-    to_cai(tensor, stream=-1).release()
-    print("|")
-    named = [to_cai(x).__cuda_array_interface__["stream"] for x in (tensor, from_cai(tensor))]
-    print(*map(WHO.get, named))
+    other = Stream(OTHER)
+    for door, call in (
+        ("to_cai", lambda: to_cai(tensor, stream=other)),
+        ("to_cai", lambda: to_cai(derived, stream=other)),
+        ("__dlpack__", lambda: from_cai(tensor).__dlpack__(stream=other)),
+        ("__dlpack__", lambda: from_cai(interface, owner=derived).__dlpack__(stream=other)),
+    ):
+        taken = [call()]
+        assert seen == [(door, "torchs", "other")]
+        taken.clear()
+        gc.collect()
+        assert seen[1:] == [("release", "torchs", "other")]
+        seen.clear()
     assert set(tensor.asked) == {-1}
-    """
-    )
-    assert (told[0], told[-2:]) == ("|", ["torchs", "torchs"]), "-1 orders nothing"
+"""
+)
+NAMED = (
+    PRODUCED
+    + """
+    to_cai(tensor, stream=-1).release()
+    assert seen == []
+    named = [to_cai(x).__cuda_array_interface__["stream"] for x in (tensor, from_cai(tensor))]
+    assert [WHO[stream] for stream in named] == ["torchs"] * 2
+    assert set(tensor.asked) == {-1}
+"""
+)
+RULES = {
+    "its current stream waits for an array whose dict is read, and is waited for": (
+        "    EXPECTED = 1, 2" + READ
+    ),
+    "one without CUDA has no stream": (
+        "    EXPECTED = 0, 1\n    del torch._C._cuda_getCurrentRawStream" + READ
+    ),
+    "a tensor is made of a capsule, and ordered both ways": CAPSULES,
+    "what torch has no tensor for is refused": REFUSED,
+    "its own tensors are ordered after and before its current stream": OWN,
+    "the dict of a view of its tensor names its current stream, and -1 orders nothing": NAMED,
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_an_old_torch_keeps_the_rule_that(rule):
+    run(textwrap.dedent(TORCH) + textwrap.dedent(RULES[rule]))
