@@ -171,6 +171,7 @@ def test_one_stream_comes_after_all_on_which_a_library_has_queued_work(cuda, doo
         view = to_cai(x, stream=mine) if door is to_cai else door(x)
     if door is to_cai:
         assert stream_of(view) not in [stream.handle for stream in streams]
+        assert ("cuStreamWaitEvent", stream_of(view)) in called(cuda, *WAITS)
         recorded = {stream for _, stream in called(cuda, "cuEventRecord")}
         # A stranger may ignore the stream that it is asked for: the legacy one is waited for, too.
         unnamed = {1} if speaks == "dlpack" else set()
