@@ -142,8 +142,8 @@ impl Array {
             shape[axis] = count;
             self.strided(offset, &shape, strides)
         };
-        // If `at` is the extent, the second part has no elements, and an offset would lie outside the array.
-        let start = if at < extent { at * strides[axis] } else { 0 };
+        // The product overflows only if the second part has no elements. Its offset is not used then.
+        let start = at.wrapping_mul(strides[axis]);
         Ok((part(0, at)?, part(start, extent - at)?))
     }
 

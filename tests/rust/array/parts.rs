@@ -55,6 +55,7 @@ fn a_view_is_split_inside_its_extents_and_where_no_element_is_there_twice() {
     assert_eq!(split(&[3, 2], &[2, 1], 1, 2), both((6, 0)));
     assert_eq!(split(&[3, 2], &[2, 1], 0, 0), both((0, 6)));
     assert_eq!(split(&[0, 2], &[2, 1], 1, 1), both((0, 0)));
+    assert_eq!(split(&[0, 5], &[1, 1 << 62], 1, 2), both((0, 0)));
     assert_eq!(split(&[2, 3], &[1, 2], 1, 1), both((2, 4)));
     let refused = [Err(ErrorKind::Reshape); 2];
     for (axis, at) in [(1, 0), (0, 7), (0, -1)] {
