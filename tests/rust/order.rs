@@ -123,7 +123,8 @@ fn a_record_that_fails_is_tried_in_the_streams_own_context_for_a_refused_handle_
 /// queues a wait there, and so does an end.
 #[test]
 fn what_is_handed_to_the_legacy_default_stream_may_be_passed_on_to_blocking_streams() {
-    let passed_on = |doors: &[Purpose], consumer: fn(&Simulated) -> Stream| {
+    type Make = fn(&Simulated) -> Stream;
+    let passed_on = |doors: &[Purpose], consumer: Make| {
         let cuda = Simulated::new(1);
         let streams = [new(&cuda, true), Stream::Legacy, consumer(&cuda)].map(alive);
         let race = Race::of(cuda, streams[0], streams[2]);
@@ -135,7 +136,7 @@ fn what_is_handed_to_the_legacy_default_stream_may_be_passed_on_to_blocking_stre
         race.reports_of_a_read()
     };
     let end = Purpose::give_back("test");
-    let consumers: [(fn(&Simulated) -> Stream, usize); 3] = [
+    let consumers: [(Make, usize); 3] = [
         (|cuda| new(cuda, false), 1),
         (|cuda| new(cuda, true), 0),
         (|_| Stream::PerThread(Thread::current()), 0),

@@ -192,7 +192,8 @@ fn each_state_leads_where_the_answers_say() {
 #[test]
 fn a_failure_is_told_once_an_end_and_again_when_the_memory_is_let_go() {
     use Settle::{Done, Final, Interrupted, Later, Transient, Until};
-    let cases: [(&[Settle], &[Ask], (usize, usize)); 9] = [
+    type Row = (&'static [Settle], &'static [Ask], (usize, usize));
+    let rows: [Row; 9] = [
         (&[Transient], &[Ask::Done], KEPT),
         (&[Transient, Transient, Until], &[Ask::Transient], KEPT),
         (&[Transient, Interrupted, Transient], &[Ask::Done], KEPT),
@@ -203,7 +204,7 @@ fn a_failure_is_told_once_an_end_and_again_when_the_memory_is_let_go() {
         (&[Until], &[Ask::Transient, Ask::NotYet, Ask::Final], (1, 1)),
         (&[Until], &[Ask::NotYet, Ask::Final], LET_GO),
     ];
-    for (settles, asks, said) in cases {
+    for (settles, asks, said) in rows {
         let mut ending = Ending::new(Fake::new(settles, asks));
         let told = Events::by(|| (0..9).for_each(|_| _ = ending.advance(()))).0;
         assert_eq!(warnings(&told), said, "{settles:?}, {asks:?}");

@@ -109,17 +109,6 @@ fn a_free_from_the_host_races_with_pending_work() {
 }
 
 #[test]
-fn a_free_on_a_stream_poisons_the_memory_when_it_runs() {
-    let m = Machine::new();
-    m.fill(m.stream(false), m.x, 7);
-    m.cuda.synchronize_all().unwrap();
-    m.cuda.free(m.x, Some(m.stream(false))).unwrap();
-    assert_eq!(m.value(m.x), 7);
-    m.cuda.run_all().unwrap();
-    assert_eq!(m.value(m.x), FREED);
-}
-
-#[test]
 fn a_pool_hands_a_freed_block_out_again_at_once_for_its_stream() {
     let m = Machine::new();
     let (s, other) = (m.stream(false), m.stream(false));

@@ -197,29 +197,6 @@ fn the_default_streams_of_the_next_life_are_others_and_ordered_with_its_blocking
 }
 
 #[test]
-fn other_contexts_are_untouched() {
-    let m = Machine::new();
-    let beside = m.cuda.create_context(0).unwrap();
-    let other = m.cuda.primary_context(1).unwrap();
-    for context in [beside, other] {
-        let s = Stream::Handle(m.cuda.create_stream_in(context, false).unwrap());
-        let block = m.cuda.alloc_in(context, LENGTH, MemoryKind::Device, "theirs").unwrap();
-        m.cuda.push_context(context).unwrap();
-        let event = m.cuda.create_event().unwrap();
-        m.cuda.record_on(event, Stream::Legacy).unwrap();
-        m.cuda.reset_device(0).unwrap();
-        m.fill(s, block, 7);
-        m.cuda.record_on(event, s).unwrap();
-        assert!(!m.cuda.query_event(event).unwrap());
-        m.cuda.synchronize_event(event).unwrap();
-        m.cuda.pop_context().unwrap();
-        m.cuda.free(block, Some(s)).unwrap();
-        m.cuda.destroy_stream(s.handle()).unwrap();
-    }
-    m.assert_clean();
-}
-
-#[test]
 fn a_capture_that_went_with_its_context_is_in_nobodys_way() {
     for blocking in [false, true] {
         let m = Machine::new();

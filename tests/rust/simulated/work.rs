@@ -61,24 +61,6 @@ fn the_legacy_stream_follows_what_was_pending_on_a_blocking_stream_that_was_dest
 }
 
 #[test]
-fn the_sync_of_a_context_waits_for_what_is_pending_on_streams_that_were_destroyed() {
-    for blocking in [false, true] {
-        for legacy_between in [false, true] {
-            let m = Machine::new();
-            let handle = m.cuda.create_stream(0, blocking).unwrap();
-            m.fill(Stream::Handle(handle), m.x, 7);
-            m.cuda.destroy_stream(handle).unwrap();
-            if legacy_between {
-                m.cuda.launch(Stream::Legacy, "nothing", &[], &[], |_| ()).unwrap();
-            }
-            m.cuda.synchronize_context().unwrap();
-            assert_eq!((m.cuda.pending(), m.cuda.host_read(m.x, 1, "x").unwrap()), (0, vec![7]));
-            m.assert_clean();
-        }
-    }
-}
-
-#[test]
 fn work_may_call_back_but_not_wait_for_the_device() {
     let m = Machine::new();
     let s = m.stream(false);
