@@ -11,6 +11,7 @@ from fakes import OnlyCai, OnlyDLPack, StreamObject, interface, torch_like
 
 from cai_bridge import from_cai, testing, to_cai, trace
 
+
 class Own(BaseException):
     """An exception that is no ``Exception``."""
 
