@@ -22,17 +22,15 @@ use crate::stream::Alive;
 #[derive(Debug)]
 pub struct Buffer {
     ptr: u64,
-    /// The context in which the memory was allocated, with its number ([`Driver::life`]).
+    /// The memory's context, and the context's number ([`Driver::life`]).
     context: Option<(Context, u64)>,
     pooled: bool,
 }
 
 impl Buffer {
-    /// The buffer of an array without elements. It has no memory.
     pub const NONE: Self = Self { ptr: 0, context: None, pooled: true };
 
-    /// Allocates memory, calls `before`, and queues a compact copy of `array` on `on`. `before` must make `on` wait
-    /// until `array` is ready. For an array without elements, `before` is not called.
+    /// Queues a compact copy of `array` on `on`. `before` must make `on` wait until `array` is ready.
     pub fn filled(
         driver: &Handle,
         array: &Descriptor,
@@ -52,8 +50,8 @@ impl Buffer {
         made.kept_if(driver, on, copied)
     }
 
-    /// Queues a copy of the first `bytes` bytes of `memory` on `on`. Pageable memory has been read when the call
-    /// returns. CUDA may read pinned memory later.
+    /// Copies the first `bytes` bytes of `memory`, on `on`. If `memory` is pinned, CUDA may read it after the call
+    /// returns.
     pub fn from_host(
         driver: &Handle,
         memory: &Arc<HostMemory>,
@@ -70,7 +68,7 @@ impl Buffer {
         made.kept_if(driver, on, copied)
     }
 
-    /// Allocates `bytes` bytes, not 0, and does not initialise them. Work queued on `on` after the call may use them.
+    /// `bytes` must not be 0. Work queued on `on` after the call may use the memory.
     pub fn uninitialised(calls: &dyn Driver, bytes: u64, on: Alive<'_>) -> Result<Self> {
         within(calls, on.place(), |context| {
             let context = Some((context, calls.life(context)?));
@@ -105,13 +103,12 @@ impl Buffer {
         }
     }
 
-    /// Whether the memory comes from a memory pool, so that `cuMemFreeAsync` frees it.
     pub const fn is_pooled(&self) -> bool {
         self.pooled
     }
 
     /// Frees the memory after the work queued on `on`. If the memory comes from no pool, the host waits for that work,
-    /// and the call fails while `on` is in or beside a capture. After a success, a further call does nothing.
+    /// so the call fails while `on` is captured.
     pub fn free(&mut self, driver: &Handle, on: Alive<'_>) -> Result<()> {
         if self.ptr == 0 {
             return Ok(());
@@ -132,8 +129,7 @@ impl Buffer {
     }
 }
 
-/// Whether CUDA knows neither the first nor the last byte. A copy from pageable memory has read the memory when the
-/// copy call returns; the driver may copy from other memory later.
+/// Whether the memory is pageable: CUDA knows neither its first nor its last byte.
 pub fn is_pageable(driver: &dyn Driver, address: u64, bytes: u64) -> Result<bool> {
     let last = address.saturating_add(bytes.saturating_sub(1));
     Ok(driver.pointer(address)?.is_none() && driver.pointer(last)?.is_none())
@@ -157,8 +153,7 @@ pub fn plan(array: &Descriptor) -> Result<Option<CopyPlan>> {
     Ok(CopyPlan::new(&bytes, 1))
 }
 
-/// How to copy `array` to the GPU of `place`, whose context is `to`. Every GPU can access pinned and managed memory, so
-/// only device memory of another GPU needs [`CopyRoute::Peer`].
+/// Only device memory of another GPU needs [`CopyRoute::Peer`]: every GPU can access pinned and managed memory.
 fn route(
     driver: &dyn Driver,
     array: &Descriptor,
@@ -176,8 +171,7 @@ fn route(
     }
 }
 
-/// Queues a compact copy of `array` on `on`, into the memory at `target`. The stream's context must be current, its GPU
-/// must reach both memories, and the array must be ready on the stream.
+/// The context of `on` must be current, its GPU must reach both memories, and `array` must be ready on `on`.
 pub fn copy_to(driver: &dyn Driver, array: &Descriptor, target: u64, on: Alive<'_>) -> Result<()> {
     let Some(plan) = plan(array)? else { return Ok(()) };
     fill(driver, &plan, array.ptr(), target, CopyRoute::Device, on)
@@ -196,7 +190,7 @@ fn fill(
     plan.repeat(queued(driver, target, target, CopyRoute::Device, on))
 }
 
-/// A function that queues the copy of one block, whose offsets are in bytes from `source` and from `target`.
+/// The result's two numbers are the block's offsets in bytes, from `source` and from `target`.
 fn queued<'a>(
     driver: &'a dyn Driver,
     source: u64,
@@ -211,8 +205,7 @@ fn queued<'a>(
     }
 }
 
-/// Copies `array`, which must be ready on `on`, by work on `on`. The host waits until the copy is done. `None` if the
-/// array has no elements.
+/// Copies `array`, which must be ready on `on`, to the host, and waits for the copy. `None` if `array` has no elements.
 pub fn on_host(
     driver: &Handle,
     array: &Descriptor,
@@ -237,7 +230,7 @@ pub fn no_host_memory(bytes: i64) -> Error {
     Error::new(Kind::HostMemory, format!("{bytes} bytes, more than the host can allocate"))
 }
 
-/// Like [`on_host`]. `memory` must have room for the copy.
+/// Like [`on_host`], but copies into `memory`, which must have room for the copy.
 pub fn into_host(
     driver: &Handle,
     array: &Descriptor,
@@ -262,7 +255,7 @@ pub fn into_host(
     })
 }
 
-/// The descriptor of a compact copy of `array`. For a copy in host memory, `device` is a placeholder.
+/// The descriptor of a compact copy of `array` at `ptr`. If the copy is in host memory, `device` is a placeholder.
 pub fn described(array: &Descriptor, ptr: u64, device: Device) -> Result<Descriptor> {
     let layout = Layout::from_elements(array.layout().shape(), None, array.dtype().element_size())?;
     Descriptor::new(ptr, array.dtype(), layout, device, false)

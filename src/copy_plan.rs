@@ -1,8 +1,8 @@
 //! How to copy a strided array into a C-contiguous one, the *copy*.
 //!
 //! One CUDA call copies a *block*: a run of bytes, rows with a pitch, or planes of such rows. The dimensions outside
-//! the block are *walked*: the plan copies a block at each of their positions. Of a dimension of stride 0, only the
-//! first item is copied from the array. The item is then repeated within the copy.
+//! the block are *walked*: the plan copies a block at each of their positions. From a dimension of stride 0, the plan
+//! copies only the first item, and then repeats the item within the copy.
 
 use crate::error::Result;
 use crate::layout::Layout;
@@ -50,7 +50,6 @@ struct Axis {
     target: i64,
 }
 
-/// One block at each position of the walked dimensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Blocks {
     block: Block,
@@ -60,8 +59,7 @@ struct Blocks {
     walked: Vec<Axis>,
 }
 
-/// The blocks that together copy an array with elements. Offsets and counts do not overflow: [`Layout`] has shown that
-/// the array's reach and the copy's size, in bytes, fit in 63 bits.
+/// Offsets and counts do not overflow: [`Layout`] has checked the array's size and reach in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyPlan {
     taken: Blocks,
@@ -86,20 +84,18 @@ impl CopyPlan {
         self.blocks().map(|(_, calls)| calls).sum()
     }
 
-    /// The shapes of the blocks of [`Self::take`], then of [`Self::repeat`], each with the number of its blocks.
     pub fn blocks(&self) -> impl Iterator<Item = (Block, i64)> {
         let all = std::iter::once(&self.taken).chain(&self.repeated);
         all.map(|blocks| (blocks.block, blocks.calls()))
     }
 
-    /// Calls `copy` for each block from the array, until an error. The first number counts bytes from the array's first
-    /// element, the second from the copy's first byte.
+    /// Calls `copy` for each block. The offsets are in bytes, from the array's first element and from the copy's first
+    /// byte.
     pub fn take(&self, copy: impl FnMut(Block, i64, i64) -> Result<()>) -> Result<()> {
         self.taken.each(copy)
     }
 
-    /// Calls `copy` for each block that is copied within the copy, until an error. Both numbers count bytes from the
-    /// copy's first byte. The blocks must be copied in this order, after the blocks of [`Self::take`].
+    /// Call this after [`Self::take`]. Both offsets are in bytes from the copy's first byte.
     pub fn repeat(&self, mut copy: impl FnMut(Block, i64, i64) -> Result<()>) -> Result<()> {
         self.repeated.iter().try_for_each(|blocks| blocks.each(&mut copy))
     }
@@ -116,8 +112,8 @@ impl Blocks {
         if single.calls() < runs.calls() / FEWER { single } else { runs }
     }
 
-    /// Chooses at most two of `axes` so that one call copies as many rows of `width` bytes as possible. The other axes
-    /// are walked. A pitch must be positive and at least as wide as a row (`CUDA_MEMCPY3D` in CUDA's driver API).
+    /// Chooses at most two of `axes` so that one call copies as many rows of `width` bytes as possible. A pitch must be
+    /// positive and at least as wide as a row (`CUDA_MEMCPY3D` in CUDA's driver API).
     fn of_rows(axes: &[Axis], width: i64) -> Self {
         let (mut best, mut most) = ((None, None), 1);
         for (at, row) in axes.iter().enumerate() {
@@ -177,8 +173,7 @@ impl Blocks {
     }
 }
 
-/// The steps that fill the dimension `repeat` from its first item: each step doubles the items, and the last one copies
-/// only the missing items. `axes` are the dimensions whose stride in the array is not 0.
+/// The steps that fill the dimension `repeat` from its first item. Each step but the last doubles the filled items.
 fn doubled(repeat: Axis, axes: &[Axis]) -> impl Iterator<Item = Blocks> {
     let outer = axes.iter().filter(|axis| axis.target > repeat.target);
     let outer = together(outer.map(|axis| Axis { source: axis.target, ..*axis }).collect());

@@ -78,8 +78,8 @@ impl Descriptor {
         Ok(array)
     }
 
-    /// Sets everything but the layout, which must be set already and have the reach `reach`. Checks the address, but
-    /// not the device's number.
+    /// Sets everything but the layout, which must be set before and have the reach `reach`. Does not check the device's
+    /// number.
     #[inline(always)]
     pub(crate) fn set(
         &mut self,
@@ -141,7 +141,7 @@ impl Descriptor {
         Ok(())
     }
 
-    /// After a change of the bytes that the layout reaches, call [`Self::set`].
+    /// If a change makes the layout reach other bytes, call [`Self::set`] afterwards.
     pub(crate) const fn layout_mut(&mut self) -> &mut Layout {
         &mut self.layout
     }
@@ -178,7 +178,6 @@ impl Descriptor {
         self
     }
 
-    /// `None` keeps the flag.
     pub(crate) const fn set_readonly(&mut self, readonly: Option<bool>) {
         if let Some(readonly) = readonly {
             self.readonly = readonly;
@@ -210,7 +209,7 @@ impl Descriptor {
         (self.ptr.saturating_sub(below), below.saturating_add(above))
     }
 
-    /// Returns this array with its memory read as elements of `dtype`, which must have the same element size.
+    /// Replaces the element type. `dtype` must have the same element size as the old type.
     #[cfg(feature = "python")]
     #[must_use]
     pub(crate) fn of(mut self, dtype: Dtype) -> Self {
@@ -267,8 +266,7 @@ impl Descriptor {
         self.cai_extents().collect()
     }
 
-    /// The strides of the CAI array in bytes, one for each extent of [`Self::cai_shape`]. [`Layout`] has shown that the
-    /// strides do not overflow in bytes.
+    /// The strides of the CAI array in bytes, one for each extent of [`Self::cai_shape`].
     pub fn cai_strides(&self) -> Dims {
         self.cai_steps().collect()
     }
@@ -315,7 +313,8 @@ impl Descriptor {
 pub struct CaiDims<'a> {
     values: slice::Iter<'a, i64>,
     factor: i64,
-    /// The value for the dimension of the lanes. `None` if there is no such dimension, or after it.
+    /// The value for the dimension of the lanes. `None` if the array has one lane, or if the value was returned
+    /// already.
     last: Option<i64>,
 }
 

@@ -61,13 +61,13 @@ impl Device {
         Self { kind, id }
     }
 
-    /// Plain device memory of the device `id`.
+    /// Device memory of the device `id`.
     pub const fn cuda(id: i32) -> Self {
         Self { kind: MemoryKind::Device, id }
     }
 
-    /// The device for DLPack's device type `code` and ordinal `id`. Fails for memory of another kind than
-    /// [`MemoryKind`] has, and for a negative `id`.
+    /// The device for DLPack's device type `code` and ordinal `id`. Fails for a kind of memory that [`MemoryKind`]
+    /// lacks, and for a negative `id`.
     #[inline(always)]
     pub fn from_dlpack(code: u32, id: i32) -> Result<Self> {
         let kind = match code {
@@ -82,7 +82,6 @@ impl Device {
         Ok(device)
     }
 
-    /// Fails for a negative ordinal.
     #[inline(always)]
     pub(crate) fn check(self) -> Result<()> {
         if self.id < 0 {
@@ -105,7 +104,6 @@ impl Device {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Context(pub NonZeroUsize);
 
-/// What the driver knows about a pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PointerAttributes {
     /// The ordinal of the GPU for which the memory was allocated or registered.
@@ -144,7 +142,7 @@ impl Place {
         Self { ordinal, context }
     }
 
-    /// The place of the context that owns the memory, or of the primary context if the driver named none.
+    /// The context that owns the memory; if the driver named none, the primary context of the memory's GPU.
     #[doc(hidden)]
     pub const fn owning(found: PointerAttributes) -> Self {
         Self { ordinal: found.ordinal, context: found.context }

@@ -1,6 +1,5 @@
-//! Thread-local values. Foreign code may call the bridge while its thread ends, for instance from a C++
-//! `thread_local`'s destructor. By then Rust may have dropped the thread's values, and [`LocalKey::with`] would panic.
-//! The accessors here return `None`. `clippy.toml` forbids those that panic.
+//! Thread-local values. A C++ `thread_local`'s destructor may call the bridge after Rust has dropped the thread's
+//! values. [`LocalKey::with`] would then panic; the accessors here return `None`.
 
 use std::cell::Cell;
 use std::fmt;
@@ -33,13 +32,11 @@ impl<T> Local<T> {
 }
 
 impl<T: Copy> Local<Cell<T>> {
-    /// `None` if this thread has dropped the value.
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<T> {
         self.with(Cell::get)
     }
 
-    /// Returns the previous value; `None` if this thread has dropped the value.
     #[inline(always)]
     pub(crate) fn replace(&self, value: T) -> Option<T> {
         self.with(|cell| cell.replace(value))

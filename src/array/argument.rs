@@ -11,7 +11,7 @@ use crate::descriptor::Descriptor;
 #[doc(hidden)]
 #[derive(Debug, Clone)]
 pub enum Slot {
-    /// The number's bytes, little-endian and followed by zeros, and its type's [`Element::NAME`].
+    /// The number's bytes, little-endian and padded with zeros, and the [`Element::NAME`] of the number's type.
     Number([u8; 8], &'static str),
     Value(Arc<dyn Any + Send + Sync>, &'static str),
     /// The flag says whether the kernel may write to the array.
@@ -124,7 +124,8 @@ scalars!(i8, u8, i16, u16, i32, u32, i64, u64, f32, f64);
 scalars!(half::f16, half::bf16);
 
 /// A structure, array or other value that a kernel takes by value. The kernel gets the value's bytes, in C layout if
-/// the type is `#[repr(C)]`. A kernel's stand-in gets the value by [`OnHost::value`](crate::OnHost::value).
+/// the type is `#[repr(C)]`. On the simulated device the function of [`Kernel::on_host`](crate::Kernel::on_host) gets
+/// the value by [`OnHost::value`](crate::OnHost::value).
 ///
 /// If the value contains an address, the crate does not know the memory there, and orders no work on it. To order that
 /// work, also pass a view of the memory as an argument.

@@ -168,8 +168,8 @@ fn slice_of<T>(
     view: &View<'_, '_, T>,
     stream: &Arc<CudaStream>,
 ) -> Result<ManuallyDrop<CudaSlice<T>>> {
-    // `upgrade_device_ptr` makes events and panics if that fails (cudarc 0.19). An error that the context has kept, or
-    // an event that cannot be made, fails here instead.
+    // In cudarc 0.19 `upgrade_device_ptr` makes events, and panics if that fails. So first make an event by a call that
+    // returns the error.
     if stream.context().is_event_tracking() {
         drop(stream.context().new_event(None)?);
     }
@@ -233,8 +233,8 @@ impl<T> CudaBorrowMut<'_, T> {
 }
 
 impl<T> Drop for CudaBorrow<'_, T> {
-    /// Makes the scope's stream wait for other streams on which cudarc has used the memory. If the wait fails, or the
-    /// borrow is forgotten, the scope's end makes the wait.
+    /// Makes the scope's stream wait for other streams on which cudarc has used the memory. If the wait fails, the
+    /// scope's end makes the wait.
     fn drop(&mut self) {
         if let Some(ScopeBorrow { origin, scope, lent }) = self.lease.take() {
             let taken = origin.users().take_back(&scope, |one| Arc::ptr_eq(one, &lent));

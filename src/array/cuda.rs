@@ -67,15 +67,15 @@ struct PrimaryContext {
 
 static POOLS: Mutex<Vec<PrimaryContext>> = Mutex::new(Vec::new());
 
-/// Returns the calling thread's stream on the GPU `ordinal`, which other threads may share. The crate never destroys
-/// the stream. If the device was reset, makes a new stream; before CUDA 12 a reset goes unnoticed.
+/// Returns the calling thread's stream on the GPU `ordinal`. Other threads may share the stream, and the crate never
+/// destroys the stream.
 pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
     Cuda::get()?;
     let slot = Thread::current().number() % POOLED;
     let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
     let at = pools.iter().position(|pool| pool.ordinal == ordinal);
     let at = match at {
-        // A device reset destroyed the streams. Destroying such a stream again kills the process, so forget them.
+        // A device reset destroyed the streams. Destroying a stream twice kills the process, so forget the streams.
         Some(at) if !is_alive(&pools[at])? => {
             std::mem::forget(pools.swap_remove(at));
             new_pool(&mut pools, ordinal)?
@@ -152,7 +152,7 @@ fn pageable<'b>(driver: &dyn Driver, bytes: &'b [u8]) -> Result<Cow<'b, [u8]>> {
 
 /// # Safety
 ///
-/// The kernel's code is complete. The kernel takes these arguments and touches no other memory.
+/// The kernel's code is complete. The kernel takes these arguments, and touches only the memory of these arguments.
 pub(super) unsafe fn launch(
     stream: &Arc<CudaStream>,
     kernel: &'static Kernel,
@@ -175,7 +175,7 @@ unsafe fn launch_unlocked(
     slots: &[Slot],
 ) -> Result<()> {
     let numbers: Vec<[u8; 8]> = slots.iter().map(bytes).collect();
-    // The driver reads each argument by the size of the kernel's parameter, and writes to none.
+    // The driver reads only as many bytes of an argument as the kernel's parameter has, and writes none.
     let place = |(slot, number): (&Slot, &[u8; 8])| match slot {
         Slot::Value(value, _) => Arc::as_ptr(value).cast::<c_void>().cast_mut(),
         _ => number.as_ptr().cast::<c_void>().cast_mut(),
@@ -225,7 +225,7 @@ fn with_nul(kernel: &Kernel) -> Error {
     Error::kernel_code(kernel.name(), format!("a NUL in {kernel:?}"))
 }
 
-/// The context of `stream` must be current. A kernel that this loads stays loaded in the context.
+/// The context of `stream` must be current.
 fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> Result<CUfunction> {
     let context = stream.context().cu_ctx() as usize;
     let life = life(context)?;
@@ -238,7 +238,7 @@ fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> R
     if let Some(function) = known(&mut loaded()) {
         return function;
     }
-    // `kernel.loaded` is not locked while the code is made and loaded, so other threads can launch the kernel.
+    // Do not lock `kernel.loaded` while the code is made and loaded, so that other threads can launch the kernel.
     let image = image(kernel)?;
     let name = CString::new(kernel.name()).map_err(|_| with_nul(kernel))?;
     // SAFETY: text ends with a NUL, and a binary states its length. The caller of the launch promises that the binary
@@ -252,7 +252,7 @@ fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> R
         let _ = unsafe { result::module::unload(module) };
         return sooner;
     }
-    // The driver unloaded the modules of an earlier context at this address with that context.
+    // An earlier context at this address was destroyed, and the driver unloaded the modules of that context.
     loaded.retain(|known| known.context != context);
     let mut new = Loaded { context, life, function: function as usize, shared: 0 };
     let function = with_shared(&mut new, shared);
@@ -273,7 +273,7 @@ fn with_shared(loaded: &mut Loaded, shared: u32) -> Result<CUfunction> {
     Ok(function)
 }
 
-/// `cuCtxGetId`: a later context at the same address has another number. Before CUDA 12 always 0.
+/// The context's number (`cuCtxGetId`), which a later context at the same address does not have. 0 before CUDA 12.
 fn life(context: usize) -> Result<u64> {
     let context = NonZeroUsize::new(context).map(Context);
     let none = || Error::new(Kind::DriverMissing, "a stream without a context");

@@ -30,7 +30,8 @@ impl CudarcEvents {
         memory: &mut (impl DevicePtr<T> + DevicePtrMut<T> + Send),
         stream: &CudaStream,
     ) -> (Self, u64) {
-        // The errors of waits that both calls make are dropped. A caller that needs the waits calls `wait`.
+        // `device_ptr` and `device_ptr_mut` make waits, whose errors are dropped here. A caller that needs the waits
+        // calls `wait`.
         undisturbed(stream.context(), || {
             let read = event_of(memory.device_ptr(stream).1);
             let (ptr, written) = memory.device_ptr_mut(stream);
@@ -55,7 +56,7 @@ impl CudarcEvents {
     ///
     /// # Safety
     ///
-    /// As for [`CudarcEvents::record`].
+    /// The contract of [`CudarcEvents::record`].
     pub(super) unsafe fn wait(&self, stream: &Arc<CudaStream>) -> Result<()> {
         if has_unsaid(stream.context()) {
             self.unsure.store(true, Ordering::Relaxed);
@@ -141,7 +142,7 @@ fn event_of(mut used: SyncOnDrop<'_>) -> Option<usize> {
     }
 }
 
-/// Whether an earlier call of cudarc failed and kept its error in the context. Leaves the error there.
+/// Whether an earlier call of cudarc failed and kept its error in the context. Leaves the error in the context.
 fn has_unsaid(context: &CudaContext) -> bool {
     let unsaid = context.check_err();
     let has = unsaid.is_err();
@@ -149,7 +150,7 @@ fn has_unsaid(context: &CudaContext) -> bool {
     has
 }
 
-/// Runs `call` without the interpreter's lock. Then replaces the context's error by the one from before `call`.
+/// Runs `call` without the interpreter's lock, then restores the error that the context had before `call`.
 fn undisturbed<R: Send>(context: &CudaContext, call: impl FnOnce() -> R + Send) -> R {
     let before = context.check_err();
     let done = answered(call);

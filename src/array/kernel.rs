@@ -51,8 +51,7 @@ pub(super) struct Loaded {
     pub(super) context: usize,
     pub(super) life: u64,
     pub(super) function: usize,
-    /// The most dynamic shared memory, in bytes per block, that a launch has asked for. It is the function's limit; 0
-    /// stands for the driver's default limit.
+    /// The most dynamic shared memory, in bytes per block, of all launches; 0 for the driver's default limit.
     pub(super) shared: u32,
 }
 

@@ -16,9 +16,9 @@ use crate::driver::simulated::{Machine, Span};
 use crate::error::{Error, Kind, Result, said};
 
 impl<'id, S: WorkStream> Scope<'id, S> {
-    /// Queues `kernel` on the scope's stream. The simulated device queues the kernel's [stand-in](Kernel::on_host) in
-    /// the kernel's place, and reports races: it counts a `&View` as read and a `&mut ViewMut` as written. It also
-    /// reports a stand-in that fails or panics.
+    /// Queues `kernel` on the scope's stream. The simulated device queues the kernel's [`on_host`](Kernel::on_host)
+    /// function instead, and reports races: it counts a `&View` as read and a `&mut ViewMut` as written. It also
+    /// reports an `on_host` function that fails or panics.
     ///
     /// # Safety
     ///
@@ -37,7 +37,7 @@ impl<'id, S: WorkStream> Scope<'id, S> {
     /// The kernel's code cannot be made, or the driver refused the code, the launch or a wait for other work.
     /// [`Borrowed`](Kind::Borrowed): memory that a scope has lent to cudarc overlaps a view, counted from the view's
     /// first to its last byte, and the kernel or the borrower may write. [`NoBackend`](Kind::NoBackend): the kernel has
-    /// no stand-in for the simulated device, or the stream belongs to another runtime.
+    /// no `on_host` function for the simulated device, or the stream belongs to another runtime.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! What a kernel's stand-in function gets when the simulated device runs it in a launch.
+//! What a kernel's `on_host` function gets when the simulated device runs the function in place of the kernel.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::descriptor::Descriptor;
 use crate::driver::simulated::Machine;
 use crate::error::{Error, Kind, Result};
 
-/// A launch on the simulated device, as the kernel's [stand-in](crate::Kernel::on_host) sees it when it runs.
+/// A launch on the simulated device, as the kernel's [`on_host`](crate::Kernel::on_host) function sees it.
 ///
 /// # Examples
 ///

@@ -24,8 +24,7 @@ pub(crate) trait Origin: Any + Send + Sync {
     /// Makes the stream `to` wait for the producer's work on the memory. `door` names the call in the log.
     fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()>;
 
-    /// Makes the producer's stream, or the host, wait for the work on the stream `user`. If the producer's stream is
-    /// unknown, keeps the memory until that work is done.
+    /// Makes the producer's stream, or the host, wait for the work on the stream `user`.
     fn give_back(&self, user: Alive<'_>) -> Result<()>;
 
     fn users(&self) -> &Users;
@@ -41,9 +40,7 @@ pub(super) struct Use {
     pub(super) work: UsedBytes,
 }
 
-/// Makes `scope` a user of the memory. The scope's stream then waits for the other open scopes that write to the
-/// memory; if `work` writes, for all of them. It also waits for the producer if [`Users::enter`] says so. Fails if
-/// `work` overlaps memory that a scope has lent, unless the borrower and `work` only read.
+/// Makes `scope` a user of the memory. The scope's stream then waits for what [`Users::enter`] returns.
 pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: UsedBytes) -> Result<()> {
     let _turn = origin.users().turn();
     enter_in_turn(origin, scope, work)
@@ -52,22 +49,23 @@ pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: UsedByte
 fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, work: UsedBytes) -> Result<()> {
     let Others { scopes, producer } = origin.users().enter(scope, work)?;
     if producer {
-        // Enter first: another scope that ends meanwhile makes `scope` wait, or has already made the producer wait.
+        // Do this after `Users::enter`: a scope that ends in between makes `scope` wait, or has already made the
+        // producer wait.
         origin.order_for("scope", scope.alive())?;
         origin.users().caught_up(scope);
     }
     scopes.iter().try_for_each(|other| origin.order(other.alive(), scope.alive()))
 }
 
-/// Makes the scope's stream wait for the memory of `uses` as [`enter`] does, then runs `queue`, which queues work on
-/// that memory. Meanwhile no other thread queues work on the memory by this function.
+/// Makes the scope's stream wait for other work on the memory of `uses`, then runs `queue`, which queues the scope's
+/// work. No other thread runs `in_turn` for the same memory at the same time.
 pub(super) fn in_turn<R>(
     uses: &[Use],
     scope: &Arc<RustStream>,
     queue: impl FnOnce() -> Result<R>,
 ) -> Result<R> {
     let mut memory: Vec<_> = uses.iter().map(|one| one.origin.users()).collect();
-    // Every thread takes its turns in the order of addresses, so that no two threads wait for each other.
+    // Every thread takes its turns in the order of addresses, so that two threads never wait for each other.
     memory.sort_by_key(|users| std::ptr::from_ref(*users).addr());
     let _turns: Vec<_> = memory.into_iter().map(Users::turn).collect();
     for Use { origin, work } in uses {
@@ -76,9 +74,8 @@ pub(super) fn in_turn<R>(
     queue()
 }
 
-/// Ends the use of the memory by `scope`. The scope's stream waits for the borrowers of memory that the scope lent.
-/// Then the producer's stream and the other open scopes wait for the scope's stream; two scopes that only read do not
-/// wait for each other. If a wait fails, the scope stays a user.
+/// Ends the use of the memory by `scope`: the producer's stream waits for the scope's stream. If a wait fails, `scope`
+/// stays a user of the memory.
 pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
     origin.users().take_back(scope, |_| true)?;
     // Do this before `remove`: a scope that enters later waits only for the producer's stream, and so for this scope.
@@ -90,9 +87,8 @@ pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
     Ok(())
 }
 
-/// Makes `to`, the stream of a consumer of `array`, wait for the producer and for the open scopes on the memory. If
-/// `array` is read-only, `to` does not wait for scopes that only read. Fails if `array` overlaps memory that a scope
-/// has lent, unless `array` is read-only and the borrower only reads. `door` names the call in the log.
+/// Makes `to`, the stream of a consumer of `array`, wait for all work that the consumer's work must follow. `door`
+/// names the call in the log.
 pub(super) fn hand_over(
     door: &'static str,
     origin: &dyn Origin,
@@ -105,8 +101,7 @@ pub(super) fn hand_over(
     origin.order_for(door, to)
 }
 
-/// Call this before `array` goes to Python. Makes the producer's stream wait for the same open scopes as [`hand_over`].
-/// Makes each open scope wait for the producer again before each later work.
+/// Call this before `array` goes to Python. Makes the producer's stream wait for the open scopes on the memory.
 #[cfg(feature = "python")]
 pub(crate) fn give_back(origin: &dyn Origin, array: &Descriptor) -> Result<()> {
     let to = Alive::legacy(origin.place());
@@ -160,9 +155,7 @@ impl Origin for RustMemory {
 }
 
 impl Drop for RustMemory {
-    /// Drops the owner in the memory's context if possible, without the interpreter's lock. A forked child leaks the
-    /// owner: CUDA does not survive a fork. The caller may be C code, so a panic of the owner is logged and goes no
-    /// further.
+    /// Drops the owner without the interpreter's lock. A forked child leaks the owner: CUDA does not survive a fork.
     fn drop(&mut self) {
         let owner = self.owner.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if !self.process.is_current() {

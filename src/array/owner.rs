@@ -75,7 +75,7 @@ use crate::dtype::Dtype;
 /// ```
 #[allow(unsafe_code)]
 pub unsafe trait Owner: Send + 'static {
-    /// The type of the stream.
+    /// The type of the stream on which the memory is ready.
     type Stream: WorkStream;
 
     /// The stream on which the memory is ready.

@@ -32,20 +32,19 @@ impl Holder for Retry {
 
 struct Retries {
     queue: LazyLock<Queue<Ending<Retry>>>,
-    /// The process that put the first end in the queue. A forked child of this process must not touch the queue, which
-    /// another thread of the parent may have been changing.
+    /// The process that first used the queue. A forked child must not touch the queue, which another thread of its
+    /// parent may have been changing.
     process: OnceLock<Process>,
 }
 
 static RETRIES: Retries =
     Retries { queue: LazyLock::new(Queue::default), process: OnceLock::new() };
 
-/// The most ends that one call of [`look`] tries.
+/// The most failed ends that one call of [`look`] tries again.
 const AT_A_CALL: usize = 4;
 
-/// Ends the use of `origin` by `user` ([`origin::end`]). If that fails twice, returns the first error and queues the
-/// end for [`look`], which keeps the memory alive. If a retry is useless, for instance because the context is
-/// destroyed, drops the memory instead. A forked child of the process that filled the queue leaks the memory.
+/// Ends the use of `origin` by the stream `user`. If that fails twice, returns the first error, and queues the end for
+/// [`look`] unless a retry is useless.
 pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<(), Error> {
     let Err(error) = origin::end(&*origin, user) else { return Ok(()) };
     let mut ending = Ending::new(Retry { origin, user: Arc::clone(user) });
@@ -61,8 +60,7 @@ pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<
     Err(error)
 }
 
-/// Tries the least recently tried ends in the queue again. Does nothing in a forked child of the process that filled
-/// the queue.
+/// Tries the least recently tried ends in the queue again.
 pub(crate) fn look() {
     if RETRIES.process.get().is_some_and(|by| by.is_current()) && !RETRIES.queue.is_empty() {
         drop(RETRIES.queue.ask(AT_A_CALL, |ending| {

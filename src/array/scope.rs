@@ -227,7 +227,7 @@ impl ScopeMemory {
         self.origins.borrow().iter().any(|known| Arc::ptr_eq(known, origin))
     }
 
-    /// Enters the memory ([`origin::enter`]), and keeps the memory alive until the scope ends.
+    /// Makes the scope a user of the memory, and keeps the memory alive until the scope ends.
     pub(super) fn take(
         &self,
         origin: &Arc<dyn Origin>,
@@ -244,7 +244,7 @@ impl ScopeMemory {
         taken
     }
 
-    /// Ends the scope's use of each memory ([`retry::settle`]). Goes on after an error, and returns the first one.
+    /// Ends the scope's use of all its arrays' memory. Goes on after an error, and returns the first error.
     pub(super) fn end(&self) -> Result<()> {
         let mut done = Ok(());
         for origin in self.origins.take() {
@@ -253,7 +253,7 @@ impl ScopeMemory {
         done
     }
 
-    /// The scope's stream. The memory's users know the scope by the address of this `RustStream`.
+    /// The scope's stream. The address of this `RustStream` identifies the scope among the memory's users.
     pub(super) const fn user(&self) -> &Arc<RustStream> {
         &self.user
     }

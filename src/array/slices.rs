@@ -70,8 +70,8 @@ fn foreign<T: Element>(
     Array::from_owner(Foreign { _memory: memory, stream, ptr, dtype, shape, device })?.writable()
 }
 
-/// Makes `stream` wait for cudarc's reads and writes of `memory`, since the array's users may write. Returns the
-/// address of `memory`. On an error the caller must not drop `memory`: cudarc's work on it may be pending.
+/// Makes `stream` wait for cudarc's reads and writes of `memory`, and returns the address of `memory`. On an error the
+/// caller must not drop `memory`: cudarc's work on it may be pending.
 fn ready<T>(
     memory: &mut (impl DevicePtr<T> + DevicePtrMut<T> + Send),
     stream: &Arc<CudaStream>,
@@ -262,7 +262,7 @@ impl Array {
     }
 }
 
-/// Memory that other code shares. At this value's drop, `stream` already waits for the array's reads.
+/// Memory that other code shares. When this value is dropped, `stream` already waits for the array's reads.
 struct Shared<T, M: DevicePtr<T> + Send + Sync + 'static> {
     memory: Arc<M>,
     stream: Arc<CudaStream>,

@@ -103,7 +103,7 @@ unsafe impl WorkStream for SimulatedStream {
     }
 }
 
-/// A stream that this value keeps alive. A per-thread default stream is that of the thread that made the value.
+/// Keeps the stream alive. A per-thread default stream is the stream of the thread that called [`RustStream::of`].
 #[derive(Clone)]
 pub(crate) struct RustStream {
     stream: Stream,

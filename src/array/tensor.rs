@@ -56,7 +56,7 @@ struct TensorOwner {
 }
 
 impl Drop for TensorOwner {
-    /// Makes the producer's stream wait for the consumer's. In a forked child the memory is leaked instead.
+    /// Makes the producer's stream wait for the consumer's. A forked child leaks the memory instead.
     fn drop(&mut self) {
         let Some(origin) = self.origin.take() else { return };
         if !self.process.is_current() {
@@ -76,8 +76,8 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// The errors of [`Array::on`]. [`Borrowed`](Kind::Borrowed) also if the array is lent for reading and is not
-    /// read-only.
+    /// The errors of [`Array::on`]. A writable array gives the error [`Borrowed`](Kind::Borrowed) even if the borrower
+    /// only reads.
     ///
     /// # Examples
     ///
@@ -105,7 +105,7 @@ impl Array {
     ///
     /// The errors of [`Array::to_dlpack`]. [`ReadOnlyLegacy`](Kind::ReadOnlyLegacy): the array is read-only.
     /// [`SubByte`](Kind::SubByte): the elements are narrower than a byte, and each is padded to a whole byte. The
-    /// legacy structure has no flags, so it can express neither.
+    /// legacy structure has no flags to say so.
     ///
     /// # Examples
     ///
@@ -128,7 +128,7 @@ impl Array {
         encode::legacy(&self.descriptor, self.tensor_owner(stream)?)
     }
 
-    /// Makes the consumer's `stream` wait for the producer's work on the array.
+    /// Makes `stream`, on which the consumer works, wait for the pending work on the array.
     fn tensor_owner(&self, stream: &impl WorkStream) -> Result<Box<TensorOwner>> {
         retry::look();
         let user = Arc::new(RustStream::of(stream));

@@ -9,7 +9,7 @@ use crate::driver::BlockingCall;
 
 static DETACH: OnceLock<fn(BlockingCall<'_>)> = OnceLock::new();
 
-/// `detach` must run its call once, with the interpreter's lock released. Only the first call of `set_detach` counts.
+/// `detach` must run its argument once, with the interpreter's lock released. Later calls of `set_detach` do nothing.
 #[cfg(feature = "python")]
 pub(crate) fn set_detach(detach: fn(BlockingCall<'_>)) {
     let _ = DETACH.set(detach);
@@ -23,8 +23,7 @@ pub(crate) fn unlocked(call: BlockingCall<'_>) {
     }
 }
 
-/// Runs `call` as [`unlocked`] does, and returns its result. A panic of `call` resumes when this thread holds the
-/// interpreter's lock again.
+/// If `call` panics, the panic resumes when this thread holds the interpreter's lock again.
 #[cfg(feature = "cudarc")]
 pub(crate) fn answered<R: Send>(call: impl FnOnce() -> R + Send) -> R {
     let (mut call, mut answer) = (Some(call), None);

@@ -34,7 +34,6 @@ mod sync {
     pub(super) use super::super::model::thread;
 }
 
-/// The scopes on an array's memory that have not ended.
 #[derive(Default)]
 pub(crate) struct Users {
     live: Mutex<Vec<User>>,
@@ -44,13 +43,12 @@ pub(crate) struct Users {
 }
 
 struct User {
-    /// The scope's stream. The address in the `Arc` identifies the scope.
+    /// The scope's stream. The `Arc`'s address identifies the scope.
     stream: Arc<RustStream>,
     writes: bool,
-    /// Whether the scope must wait for the producer before its next work.
+    /// Whether the scope must wait for the producer before the scope's next work.
     behind: bool,
-    /// Whether Python code got the memory while the scope was open. Python code may queue work at any time, so the
-    /// scope waits for the producer before each work of its own.
+    /// Whether Python code got the memory while the scope was open.
     shown: bool,
     lent: Vec<Arc<dyn Lent>>,
 }
@@ -63,7 +61,7 @@ pub(super) trait Lent: Send + Sync {
     fn take_back(&self) -> Result<()>;
 }
 
-/// An address, a length in bytes, and whether work writes to the memory there.
+/// A range of bytes, as address and length, and whether work writes to the range.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UsedBytes {
     bytes: (u64, u64),
@@ -75,7 +73,7 @@ impl UsedBytes {
         Self { bytes: array.span(), writes }
     }
 
-    /// Whether work on the two ranges must be in order: the ranges overlap, and one of them is written.
+    /// Whether work on the two ranges must be in order: the ranges overlap, and at least one is written.
     const fn meets(self, other: Self) -> bool {
         let ((start, length), (other_start, other_length)) = (self.bytes, other.bytes);
         let apart = start.saturating_add(length) <= other_start
@@ -84,7 +82,7 @@ impl UsedBytes {
     }
 }
 
-/// A scope waits for the streams `scopes` before its next work, and if `producer`, for the producer's stream.
+/// What a scope must wait for before its next work: the streams `scopes`, and if `producer`, the producer's stream.
 pub(super) struct Others {
     pub(super) scopes: Vec<Arc<RustStream>>,
     pub(super) producer: bool,
@@ -95,7 +93,6 @@ impl User {
         Arc::ptr_eq(&self.stream, scope)
     }
 
-    /// Whether this user's work must be in order with other work, which writes if `writes`.
     const fn meets(&self, writes: bool) -> bool {
         writes || self.writes
     }
@@ -106,9 +103,8 @@ impl Users {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no other thread has the turn on this memory. The wait releases the interpreter's lock, which the
-    /// turn's holder may need. Returns at once if this thread has the turn, as when a log subscriber calls this
-    /// function.
+    /// Waits until no other thread has the turn on this memory. The wait releases the interpreter's lock, since the
+    /// thread that has the turn may need the lock.
     pub(super) fn turn(&self) -> TurnGuard<'_> {
         let me = sync::thread();
         if self.holder.load(Ordering::Relaxed) == me {
@@ -125,8 +121,8 @@ impl Users {
         TurnGuard(Some((guard, &self.holder)))
     }
 
-    /// Makes `scope` a user of the memory. Fails if a scope has lent elements that `work` uses, unless `work` and the
-    /// borrower only read: the crate does not see the borrower's work.
+    /// Makes `scope` a user of the memory. Fails if `work` overlaps memory that a scope has lent, and the borrower or
+    /// `work` writes.
     pub(super) fn enter(&self, scope: &Arc<RustStream>, work: UsedBytes) -> Result<Others> {
         let mut users = self.lock();
         check_lent(&users, scope.alive(), work)?;
@@ -136,27 +132,24 @@ impl Users {
             users.push(User { stream, writes, behind: true, shown: false, lent: Vec::new() });
             return Ok(Others { scopes, producer: true });
         };
-        // When a scope that only read ends, the producer's stream waits for it, but other readers do not. So a reader
-        // that begins to write must wait for the producer again.
+        // When a reading scope ends, the producer's stream waits for that scope, but other reading scopes do not. So a
+        // reading scope that begins to write must wait for the producer again.
         user.behind |= work.writes && !user.writes;
         user.writes |= work.writes;
         Ok(Others { scopes, producer: user.behind || user.shown })
     }
 
-    /// Records that the scope has waited for the producer.
     pub(super) fn caught_up(&self, scope: &Arc<RustStream>) {
         if let Some(user) = self.lock().iter_mut().find(|user| user.is(scope)) {
             user.behind = false;
         }
     }
 
-    /// Records in each open scope that Python code has the memory.
     #[cfg(feature = "python")]
     pub(super) fn show(&self) {
         self.lock().iter_mut().for_each(|user| user.shown = true);
     }
 
-    /// Does nothing if `scope` is not a user.
     #[cfg(any(feature = "cudarc", all(loom, test)))]
     pub(super) fn lend(&self, scope: &Arc<RustStream>, lent: Arc<dyn Lent>) {
         if let Some(user) = self.lock().iter_mut().find(|user| user.is(scope)) {
@@ -186,8 +179,8 @@ impl Users {
         Ok(())
     }
 
-    /// The open scopes that must wait for `scope` when it ends: all others if `scope` wrote, else only writers. A
-    /// `scope` that is not a user, such as a tensor's consumer, counts as a writer.
+    /// The other open scopes that must wait for `scope` at its end: all if `scope` wrote, else only scopes that write.
+    /// A `scope` that is not a user of the memory counts as a writer.
     pub(super) fn after(&self, scope: &Arc<RustStream>) -> Vec<Arc<RustStream>> {
         let users = self.lock();
         let writes = users.iter().find(|user| user.is(scope)).is_none_or(|own| own.writes);
@@ -198,7 +191,7 @@ impl Users {
         self.lock().retain(|user| !user.is(scope));
     }
 
-    /// The open scopes that `work` on the stream `to` must wait for. Fails as [`Users::enter`] does.
+    /// The streams of the open scopes that `work` on the stream `to` must wait for.
     pub(super) fn beside(&self, to: Alive<'_>, work: UsedBytes) -> Result<Vec<Arc<RustStream>>> {
         let users = self.lock();
         check_lent(&users, to, work)?;
@@ -215,7 +208,7 @@ fn check_lent(users: &[User], on: Alive<'_>, work: UsedBytes) -> Result<()> {
     Err(Error::new(Kind::Borrowed, format!("{what} on {on}, borrowed on {by}")))
 }
 
-/// The users' streams except `but`: all of them if new work `writes`, else only those of writers.
+/// The streams of all users except `but`. If the new work does not write, only the streams of users that write.
 fn met(users: &[User], but: Option<&Arc<RustStream>>, writes: bool) -> Vec<Arc<RustStream>> {
     let is_other = |user: &&User| but.is_none_or(|scope| !user.is(scope));
     let meets = |user: &&User| user.meets(writes);

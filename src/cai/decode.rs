@@ -52,14 +52,12 @@ pub struct Dialect {
     /// The stream that the producer means by a dict of version 3 without a stream, or with stream 0. `None` for a
     /// producer that follows the specification.
     pub unnamed: Option<Stream>,
-    /// Whether the caller names the stream. If so, stream 0 or -1 in a dict is no error: the claim is
-    /// [`Claim::Silent`], unless `unnamed` replaces the 0.
+    /// Whether the caller names the stream. Then a stream of 0 or -1 in the dict is not an error.
     pub declared: bool,
     /// Whether to accept an array whose element type or strides DLPack cannot express. Its [`Decoded::dtype`] is then
-    /// [`Dtype::CAIS_ALONE`]. A typestr without an item size is an error all the same.
+    /// [`Dtype::CAIS_ALONE`].
     pub goes_on: bool,
-    /// The element type, if the caller knows it. It replaces the typestr's type if the typestr has the same item size
-    /// in this machine's byte order. Otherwise it is ignored.
+    /// The element type, if the caller knows it. Ignored if the typestr has another item size or byte order.
     pub dtype: Option<Dtype>,
 }
 
@@ -92,15 +90,15 @@ impl Fields<'_> {
             _ => error,
         })?;
         if type_name.is_some() {
-            // For a typestr that names its type, `decode` did not look at `type_name`.
+            // If the typestr names its type, `decode` has not called its `type_name`, so check `type_name` here.
             Typestr::parse(self.typestr)?.resolve(self.typestr, type_name)?;
         }
         Ok((decoded, layout))
     }
 }
 
-/// Checks `fields` and writes shape and strides into `layout`. Calls `type_name` only if neither `dtype` nor the
-/// typestr gives the element type. After an error the layout is unusable.
+/// Checks `fields`, and writes shape and strides into `layout`, which is unusable after an error. Calls `type_name`
+/// only if neither `dtype` nor the typestr gives the element type.
 #[inline]
 pub fn decode(
     fields: &Fields<'_>,
@@ -143,7 +141,7 @@ fn shared(
     Ok((dtype, reach))
 }
 
-/// Checks `shape` and `strides`, which are in bytes, for elements of `dtype`, and writes them into `layout`.
+/// Checks the shape, and the strides in bytes, for elements of `dtype`, and writes both into `layout`.
 #[inline(always)]
 pub fn laid_out(
     shape: &[i64],
@@ -167,7 +165,7 @@ fn by_typestr(fields: &Fields<'_>, type_name: impl FnOnce() -> Option<String>) -
     }
 }
 
-/// Whether an error of this kind refuses an array only for DLPack, so that consumers of CAI may still get the array.
+/// Whether the error concerns only DLPack, so that consumers of the CUDA Array Interface may still get the array.
 pub const fn is_of_dlpacks(kind: Kind) -> bool {
     matches!(kind, Kind::Dtype | Kind::BigEndian | Kind::DtypeAmbiguous | Kind::StrideNotMultiple)
 }

@@ -12,7 +12,7 @@ use crate::stream::{Ready, Thread};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Entries<'a> {
-    /// `shape`, as [`Descriptor::cai_shape`] has it.
+    /// `shape`: the extents of [`Descriptor::cai_shape`].
     pub shape: CaiDims<'a>,
     /// `typestr`. If only the CUDA Array Interface can express the array, this is `|V0`: the descriptor does not hold
     /// the typestr of such an array.

@@ -23,8 +23,7 @@ const ALIGNED: &(Aligned<9>, Aligned<19>) =
     &(Aligned(*b"dltensor\0"), Aligned(*b"dltensor_versioned\0"));
 const USED: [&CStr; 2] = [c"used_dltensor", c"used_dltensor_versioned"];
 
-/// A name that starts at least 256 bytes before the end of its page. The C library compares a name slowly if it starts
-/// within 128 bytes of that end (glibc's `strcmp` for AVX2, 2.36).
+/// Keeps a name away from the end of its memory page: close to that end, glibc's `strcmp` for AVX2 is slow (2.36).
 #[repr(align(256))]
 struct Aligned<const N: usize>([u8; N]);
 
@@ -61,8 +60,7 @@ fn pointer(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> Option<NonNul
     if is_named { capsule.pointer_checked(Some(name)).ok() } else { None }
 }
 
-/// Does not consume the capsule. Fails for a tensor of another major version than 1, and for a capsule of another name.
-/// Unlike [`read`], accepts a tensor on any device.
+/// Calls `check` with the capsule's tensor, which may be on any device. Does not consume the capsule.
 pub(super) fn check<R>(
     capsule: &Bound<'_, PyCapsule>,
     check: impl FnOnce(&DLTensor, Header) -> Result<R>,
@@ -141,7 +139,6 @@ impl InCapsule for DLManagedTensorVersioned {
     }
 }
 
-/// If the call fails, `managed` is deleted.
 pub fn new<'py, M>(py: Python<'py>, managed: Managed<M>) -> PyResult<Bound<'py, PyAny>>
 where
     M: InCapsule + ManagedTensorBase,
@@ -153,7 +150,7 @@ where
     Ok(capsule)
 }
 
-/// The destructor of capsules from [`new`]. Code that has renamed the capsule, to any name, owns the tensor.
+/// The destructor of capsules from [`new`]. If other code has renamed the capsule, that code owns the tensor.
 unsafe extern "C" fn delete<M: InCapsule>(capsule: *mut ffi::PyObject) {
     // SAFETY: CPython calls a destructor with its own capsule. `PyCapsule_IsValid` compares names and sets no
     // exception. `PyCapsule_GetPointer` sets none for a valid capsule of that name, even while an exception is
@@ -179,7 +176,7 @@ pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<ImportedDlpack> {
     .ok_or_else(|| used("one that was consumed meanwhile").into())
 }
 
-/// `None` if the capsule is not named `name`. `M` must be the structure that capsules named `name` hold.
+/// `None` if the capsule is not named `name`. `M` must be the structure that a capsule named `name` holds.
 fn taken<M: ManagedTensorBase>(
     capsule: &Bound<'_, PyCapsule>,
     [name, used]: [&'static CStr; 2],

@@ -1,7 +1,7 @@
 //! Reads C structures into descriptors. The descriptor's pointer includes `byte_offset`.
 //!
-//! Memory that CUDA cannot reach is an error. So is a managed tensor of another major version than 1. NULL strides are
-//! accepted in legacy tensors, in versions before 1.2, and in tensors without dimensions.
+//! Memory that CUDA cannot reach is an error, and so is a major version other than 1. NULL strides are accepted in
+//! legacy tensors, in versions before 1.2, and in tensors without dimensions.
 #![allow(unsafe_code)]
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor};
@@ -146,7 +146,7 @@ pub unsafe fn versioned(
     Ok((array, flags))
 }
 
-/// Reads an owned versioned managed tensor. Fails for another major version than 1.
+/// Reads an owned versioned managed tensor. Fails for a major version other than 1.
 ///
 /// # Examples
 ///
@@ -195,7 +195,7 @@ pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor
     Ok(array)
 }
 
-/// Reads `tensor` into `array`. Does not check the major version in `header`. After an error `array` is unusable.
+/// Does not check the major version in `header`. After an error `array` is unusable.
 ///
 /// # Safety
 ///
@@ -230,7 +230,7 @@ pub(super) unsafe fn read_into(
     said.put(array, on, of)
 }
 
-/// The `ndim` integers at `values`; `None` for NULL. If `ndim` is 0, the slice is empty, whatever `values` is.
+/// The `ndim` integers at `values`. `None` if `values` is NULL and `ndim` is not 0.
 ///
 /// # Safety
 ///

@@ -29,8 +29,8 @@ pub fn versioned<C: OpaqueContext>(
     with_byte_offset(array, 0, keep)
 }
 
-/// Makes a legacy managed tensor. It has no flags, so this fails for read-only memory and for padded elements. `keep`
-/// is dropped when the tensor is deleted, on whichever thread that happens, or at once if this fails.
+/// Makes a legacy managed tensor. Fails for read-only memory and for padded elements, since a legacy tensor has no
+/// flags. `keep` is dropped when the tensor is deleted, on whichever thread that happens, or at once if this fails.
 ///
 /// # Examples
 ///
@@ -40,7 +40,7 @@ pub fn legacy<C: OpaqueContext>(array: &Descriptor, keep: C) -> Result<Managed<D
     with_byte_offset(array, 0, keep)
 }
 
-/// Makes the checks of [`legacy`], for callers that must make them before they have the owner.
+/// Fails if a legacy tensor cannot describe the array: the array is read-only, or its elements are padded.
 #[doc(hidden)]
 pub fn check_legacy(array: &Descriptor) -> Result<()> {
     if array.readonly() {
@@ -62,8 +62,8 @@ pub fn check_padding(array: &Descriptor, consumer: &str) -> Result<()> {
     Ok(())
 }
 
-/// The data pointer lies `byte_offset` bytes before the first element, but not below 0. For a legacy tensor, the caller
-/// must have made the checks of [`check_legacy`].
+/// Makes a tensor whose data pointer lies `byte_offset` bytes before the first element, but at least at 0. For a legacy
+/// tensor, the caller must have called [`check_legacy`].
 #[doc(hidden)]
 pub fn with_byte_offset<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
@@ -73,8 +73,8 @@ pub fn with_byte_offset<M: ManagedTensorBase, C: OpaqueContext>(
     tensor(array, byte_offset, device(array), flags(array), keep)
 }
 
-/// For a copy that was made for the consumer. A versioned tensor is marked as a copy, and never as read-only. With
-/// `on_host` the tensor's device is the CPU. For a legacy tensor, the caller must have checked the padding.
+/// Makes a tensor of a copy that only the consumer has: `IS_COPIED` is set, and `READ_ONLY` is not. For a legacy
+/// tensor, the caller must have called [`check_padding`].
 #[doc(hidden)]
 pub fn copied<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
@@ -84,8 +84,8 @@ pub fn copied<M: ManagedTensorBase, C: OpaqueContext>(
     tensor(array, 0, place(array, on_host), DlpackFlags::IS_COPIED, keep)
 }
 
-/// For the array's own memory. With `on_host` the tensor's device is the CPU. For a legacy tensor, the caller must have
-/// made the checks of [`check_legacy`].
+/// Makes a tensor of the array's own memory; with `on_host`, its device is the CPU. For a legacy tensor, the caller
+/// must have called [`check_legacy`].
 #[doc(hidden)]
 pub fn shared<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
@@ -111,7 +111,7 @@ fn tensor<M: ManagedTensorBase, C: OpaqueContext>(
         .prepare_as::<M>()
         .map_err(|error| Error::new(Kind::ShapeOverflow, error.to_string()))?;
     let mut initialized = prepared.initialize(keep);
-    // Keep the offset at most the address, so that it is 0 for a NULL pointer.
+    // Limit the offset to the address, so that the offset is 0 for a NULL pointer.
     let byte_offset = byte_offset.min(array.ptr());
     initialized.set_data((array.ptr() - byte_offset) as *mut c_void);
     initialized.set_byte_offset(byte_offset);
@@ -133,7 +133,7 @@ fn tensor<M: ManagedTensorBase, C: OpaqueContext>(
     Ok(unsafe { initialized.finish() })
 }
 
-/// An owner that is at most one box. A managed tensor can keep the box directly, without another box around it.
+/// An owner that is one box, or nothing. A managed tensor keeps this box directly, without another box around it.
 #[doc(hidden)]
 pub trait Boxed: Sized {
     type Inner: Send;
@@ -160,7 +160,8 @@ unsafe impl<B: Boxed> OpaqueContext for Keep<B> {
     }
 }
 
-/// A `DLTensor` that borrows the shape and strides of `array`. It is valid until `array` is moved, changed or dropped.
+/// A `DLTensor` that borrows the shape and strides of `array`. The `DLTensor` is valid until `array` is moved, changed
+/// or dropped.
 ///
 /// # Examples
 ///

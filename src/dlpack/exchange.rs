@@ -22,7 +22,7 @@ use crate::error::{Error, Kind, Result};
 
 const NAME: &CStr = c"dlpack_exchange_api";
 
-/// The bridge looks at no more tables of a chain, since a broken chain may be a cycle.
+/// The most tables of a chain that the bridge looks at. A broken chain may be a cycle.
 const MAX_CHAIN: usize = 16;
 
 /// A type's table of major version 1, which lives as long as the process (`dlpack.h`, `DLPackExchangeAPI`).
@@ -43,7 +43,7 @@ impl ExchangeTable {
             Err(error) if error.is_instance_of::<PyAttributeError>(kind.py()) => return Ok(None),
             Err(error) => return Err(error),
         };
-        // Early forms of the exchange API had an integer in place of the capsule.
+        // Early forms of the exchange API had an integer instead of a capsule.
         let Ok(capsule) = attribute.cast::<PyCapsule>() else {
             return Ok(None);
         };
@@ -53,7 +53,6 @@ impl ExchangeTable {
         Ok(Self::known(pointer.cast()))
     }
 
-    /// The first table of major version 1 in the chain.
     fn known(header: NonNull<DLPackExchangeAPIHeader>) -> Option<Self> {
         let mut next = Some(header);
         for _ in 0..MAX_CHAIN {
@@ -69,7 +68,7 @@ impl ExchangeTable {
         None
     }
 
-    /// `x` must be of the table's type. A tensor of another major version is deleted, and is an error.
+    /// `x` must be of the table's type. Fails for a tensor of a major version other than 1, and deletes the tensor.
     #[inline(always)]
     pub fn import(self, x: &Bound<'_, PyAny>) -> PyResult<Imported> {
         // SAFETY: a table of major version 1 has this field.
@@ -97,9 +96,8 @@ impl ExchangeTable {
         }
     }
 
-    /// `x` must be of the table's type. The descriptor's memory is valid as long as the caller holds `x` and runs no
-    /// code of the library. The descriptor never says read-only: a borrowed tensor has no flags. The inner error is the
-    /// bridge's refusal of the tensor.
+    /// `x` must be of the table's type. The memory is valid only while the caller holds `x` and runs no code of the
+    /// library. The descriptor is never read-only: a borrowed tensor has no flags.
     pub fn borrow(self, x: &Bound<'_, PyAny>) -> PyResult<Result<Descriptor>> {
         // SAFETY: a table of major version 1 has this field.
         let call = unsafe { (*self.0.as_ptr()).dltensor_from_py_object_no_sync };
@@ -118,7 +116,7 @@ impl ExchangeTable {
         Ok(unsafe { descriptor(&tensor, header) })
     }
 
-    /// The library's function owns `managed` once it is called, even if the function fails.
+    /// Once the library's function is called, it owns `managed`, even if it fails.
     pub fn give(
         self,
         py: Python<'_>,
@@ -196,8 +194,7 @@ pub trait Exchange: PyClass {
     /// The tensor is ready on the stream that [`Exchange::work_stream`] returns for its device.
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>>;
 
-    /// The array is ready as for [`Exchange::export`]. While the object lives, the descriptor must neither move nor
-    /// change.
+    /// While the object lives, the descriptor must neither move nor change.
     fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor>;
 
     fn work_stream(py: Python<'_>, device: Device) -> PyResult<u64>;
@@ -210,7 +207,6 @@ pub trait Exchange: PyClass {
     ) -> PyResult<Py<Self>>;
 }
 
-/// If the call fails, `managed` is deleted.
 pub fn import_managed<T: Exchange>(
     py: Python<'_>,
     managed: Managed<DLManagedTensorVersioned>,

@@ -107,7 +107,6 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Fails for memory that CUDA cannot reach.
 #[inline(always)]
 pub(super) fn named(
     (kind, id): (u32, i32),

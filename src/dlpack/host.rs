@@ -55,7 +55,6 @@ impl HostTensor {
         }
     }
 
-    /// If the call fails, the tensor is deleted.
     pub fn of(managed: ImportedDlpack) -> Result<Self> {
         let (tensor, header) = match &managed {
             // SAFETY: the structure is initialised (`Managed::from_raw`), and lives as long as `managed`.
@@ -75,8 +74,8 @@ impl HostTensor {
         Ok(Self { array, says_readonly, _memory: Arc::new(Managed { _tensor: managed }) })
     }
 
-    /// The elements' bytes, C-contiguous: the tensor's own memory if the tensor is C-contiguous and `is_pageable`, else
-    /// a copy in pageable memory. `None` if there are no elements.
+    /// The elements in C order: the tensor's own memory if C-contiguous and `is_pageable`, else a copy in pageable
+    /// memory.
     pub fn compact(&self, is_pageable: bool) -> Result<Option<Arc<HostMemory>>> {
         let Some(plan) = buffer::plan(&self.array)? else { return Ok(None) };
         if !is_pageable || !self.array.layout().is_contiguous() {
@@ -92,7 +91,6 @@ impl HostTensor {
         Ok(Some(Arc::new(memory)))
     }
 
-    /// A C-contiguous, writable copy in new memory.
     pub fn copy(&self) -> Result<Self> {
         let memory = match buffer::plan(&self.array)? {
             Some(plan) => Some(self.copied(&plan)?),
@@ -121,8 +119,7 @@ impl HostTensor {
     }
 }
 
-/// Fails for a tensor whose device is not the CPU, and for one that is marked as a copy. The descriptor's device is a
-/// placeholder.
+/// Fails if the tensor's device is not the CPU, or if the tensor is marked as a copy.
 ///
 /// # Safety
 ///

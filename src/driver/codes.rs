@@ -14,7 +14,7 @@ macro_rules! codes {
             const _: () = assert!($name == CUresult::$cudas as u32);
         )+
 
-        /// With CUDA's names, and without `SUCCESS`.
+        /// Each error code with CUDA's name, without `SUCCESS`.
         pub const ALL: &[(u32, &str)] = &[$(($name, stringify!($cudas)),)+];
     };
 }
@@ -68,12 +68,11 @@ pub fn name(code: u32) -> &'static str {
     ALL.iter().find(|(known, _)| *known == code).map_or("CUDA_ERROR_UNKNOWN", |(_, name)| name)
 }
 
-/// `None` if [`ALL`] lacks the name.
 pub fn code(name: &str) -> Option<u32> {
     ALL.iter().find(|(_, known)| *known == name).map(|(code, _)| *code)
 }
 
-/// [`UNKNOWN`] if `error` has no code of the driver's.
+/// [`UNKNOWN`] if `error` has no driver code.
 pub(super) fn of(error: &Error) -> u32 {
     error.driver_code().map_or(UNKNOWN, |driver| driver.code)
 }
@@ -95,7 +94,7 @@ pub fn is_missing_device(error: &Error) -> bool {
     error.kind() == Kind::DeviceOrdinal || code == Some(INVALID_DEVICE)
 }
 
-/// Whether trying again is useless.
+/// Whether a repeated call would fail again.
 pub fn is_final(error: &Error) -> bool {
     /// A failed kernel's error, such as `ILLEGAL_ADDRESS`, is final: all further CUDA work of the process returns the
     /// same error (CUDA driver API, `CUresult`).

@@ -10,15 +10,14 @@ use crate::stream::Alive;
 
 #[derive(Debug, Clone, Copy)]
 pub enum CopyRoute<'a> {
-    /// Between addresses that the stream's device reaches.
+    /// Between two addresses that the stream's GPU can access.
     Device,
     Peer {
         from: Context,
         to: Context,
     },
     Host(&'a Arc<HostMemory>),
-    /// From this host memory. The block must be a single row. If the memory is pageable, the driver has read the row
-    /// when the call returns.
+    /// From this host memory. The block must be a single row.
     FromHost(&'a Arc<HostMemory>),
 }
 
@@ -63,8 +62,7 @@ impl Transfer<'_> {
     }
 }
 
-/// The part of [`Driver`](super::Driver) that makes copies. Every call *may block*. A call that would spoil a capture
-/// of another stream runs in the relaxed mode of `cuThreadExchangeStreamCaptureMode`.
+/// The part of [`Driver`](super::Driver) that makes copies. Every call *may block*.
 pub trait Copies {
     /// `cuMemAllocAsync`. Work queued on `stream` from now on may use the memory. Fails for 0 bytes.
     fn allocate(&self, bytes: u64, stream: Alive<'_>) -> Result<u64>;

@@ -1,9 +1,8 @@
 //! Detects a forked child.
 //!
-//! A driver does not survive `fork`: the child of a process that has initialised CUDA may make no CUDA call ([CUDA C++
-//! Programming Guide], "Initialization" and "Multi-process"). Only the forking thread continues in the child, and any
-//! lock may stay locked. So everything that belongs to a driver records the [`Process`] that made it, and fails in
-//! every other process. A child whose parent used no driver works like any process.
+//! The child of a process that has initialised CUDA may make no CUDA call ([CUDA C++ Programming Guide],
+//! "Initialization" and "Multi-process"), and any lock may stay locked in the child. So everything that belongs to a
+//! driver records the [`Process`] that made it, and fails in every other process.
 //!
 //! [CUDA C++ Programming Guide]: https://docs.nvidia.com/cuda/cuda-c-programming-guide/
 #![allow(unsafe_code)]
@@ -14,8 +13,7 @@ use crate::error::{Error, Kind, Result};
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// The number of forks between the first process and a process, counted since [`watch`]. Two children of one process
-/// may compare equal.
+/// A process, by the number of forks since [`watch`] that led to it. Two children of one process may compare equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process(u32);
 
@@ -46,13 +44,13 @@ pub(super) fn forked() -> Error {
     Error::new(Kind::Forked, "a fork of the process that uses the device")
 }
 
-/// From now on, each fork gives the child another [`Process`]. Further calls change nothing.
+/// From now on, each forked child has another [`Process`] than its parent.
 #[cfg(unix)]
 pub fn watch() {
     static WATCHED: std::sync::Once = std::sync::Once::new();
 
     extern "C" fn in_child() {
-        // Do nothing else here: the child has only this thread, and any lock may be locked for ever.
+        // Do nothing else here: any lock may be locked for ever in the child.
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -10,21 +10,19 @@ use super::simulated::{Machine, Simulated};
 use super::{Driver, PointerAttributes};
 use crate::error::{Error, Kind, Result};
 
-/// A call that may block. It runs without the interpreter's lock.
+/// A call that may block, to be run without Python's interpreter lock.
 pub type BlockingCall<'a> = &'a mut (dyn FnMut() + Send);
 
-/// The driver of a view or an array. All later calls for the view or the array use it.
+/// The driver that a view or an array uses for all its calls.
 #[derive(Debug, Clone)]
 pub enum Handle {
     Cuda,
-    /// This library's simulated driver.
     Simulated(Arc<Simulated>),
-    /// The simulated driver of another library of the process.
     Borrowed(Arc<BorrowedDevice>),
 }
 
 impl Handle {
-    /// Fails if no CUDA driver was found, and in a forked child of the process that found, made or borrowed the driver.
+    /// Fails if no CUDA driver was found. Fails in a forked child of the driver's process.
     pub fn get(&self) -> Result<&dyn Driver> {
         match self {
             Self::Cuda => Cuda::get().map(|cuda| cuda as &dyn Driver),
@@ -52,7 +50,7 @@ impl Handle {
         }
     }
 
-    /// Always true but for this library's simulated device, which remembers every handle that it has given out.
+    /// Whether `handle` may be a stream of this driver. Only this library's simulated device ever answers false.
     pub fn may_have(&self, handle: u64) -> bool {
         match self {
             Self::Simulated(simulated) => simulated.gave_stream(handle),
@@ -60,8 +58,7 @@ impl Handle {
         }
     }
 
-    /// Retains the primary context of a GPU inside `detach`, which may take a while. An error is ignored: the call that
-    /// needs the context fails with it again. Does nothing for a simulated driver.
+    /// Retains the GPU's primary context in advance, inside `detach`. Ignores an error: a later call returns it.
     pub fn open(&self, ordinal: i32, detach: impl FnOnce(BlockingCall<'_>)) {
         if let (Self::Cuda, Ok(cuda)) = (self, Cuda::get())
             && !cuda.is_open(ordinal)
@@ -70,7 +67,6 @@ impl Handle {
         }
     }
 
-    /// Fails if the driver does not know the address. CUDA knows device, managed and pinned memory.
     pub fn locate(&self, pointer: u64) -> Result<PointerAttributes> {
         self.get()?.pointer(pointer)?.ok_or_else(|| {
             Error::new(Kind::HostPointer, format!("{pointer:#x}, which CUDA does not know"))
@@ -79,9 +75,8 @@ impl Handle {
 }
 
 struct StandIns {
-    /// 0 if no simulated driver is installed, else one more than the number of the process that made it. By this
-    /// number, [`current`] fails in a forked child before it takes the lock of `simulated`, which may stay locked for
-    /// ever.
+    /// One more than the number of the process that made the installed simulated device; 0 if none is installed. By
+    /// this number [`current`] refuses a forked child before it takes a lock, which may stay locked for ever.
     simulating: AtomicU64,
     simulated: Mutex<Option<Arc<Simulated>>>,
     borrowing: AtomicBool,
@@ -95,8 +90,7 @@ static STAND_INS: StandIns = StandIns {
     borrowed: Mutex::new(None),
 };
 
-/// The driver for new views: the installed simulated one, else a borrowed one, else CUDA's. Fails in a forked child of
-/// the process that made the installed driver or found CUDA's.
+/// The driver for new views: the installed simulated device, else a borrowed one, else CUDA's driver.
 pub fn current() -> Result<Handle> {
     match STAND_INS
         .simulating
@@ -119,8 +113,7 @@ pub fn current() -> Result<Handle> {
     }
 }
 
-/// Like [`current`]. If the driver is CUDA's and nothing has searched for it yet, searches inside `detach`. A failed
-/// search is no error here: [`Handle::get`] returns the error.
+/// Like [`current`], but searches for CUDA's driver inside `detach` if needed. If none is found, [`Handle::get`] fails.
 pub fn prepared(detach: impl FnOnce(BlockingCall<'_>)) -> Result<Handle> {
     let driver = current()?;
     if matches!(driver, Handle::Cuda) && !Cuda::is_probed() {
@@ -129,7 +122,6 @@ pub fn prepared(detach: impl FnOnce(BlockingCall<'_>)) -> Result<Handle> {
     Ok(driver)
 }
 
-/// Replaces the installed simulated driver, and returns the driver before.
 pub fn install(simulated: Option<Arc<Simulated>>) -> Option<Arc<Simulated>> {
     let mut installed = STAND_INS.simulated.lock().unwrap_or_else(PoisonError::into_inner);
     let by = simulated.as_ref().map_or(0, |machine| u64::from(machine.process().number()) + 1);

@@ -1,7 +1,6 @@
 //! Blocks of host memory, used by address: for copies from and to the host, and as the simulated device's memory.
 //!
-//! The bridge hands out the addresses of these blocks, and a device or other code may write there. So the bridge never
-//! makes a Rust reference to the bytes: it copies and fills them by raw pointers.
+//! Other code may write to the bytes by their address. So the bridge never makes a Rust reference to the bytes.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -57,7 +56,6 @@ impl HostMemory {
         Self { start, length, owner: HostOwner::Other { _owner: owner } }
     }
 
-    /// A block of `length` bytes, each `pattern`; of one byte if `length` is 0. `None` if memory is exhausted.
     pub fn filled(length: usize, pattern: u8) -> Option<Self> {
         let memory = Self::new(length)?;
         memory.fill(0, memory.length, pattern)?;
@@ -69,7 +67,7 @@ impl HostMemory {
         self.start.as_ptr().expose_provenance() as u64
     }
 
-    /// `None` if the bytes reach past the end. The bytes must be initialised; a block from [`new`](Self::new) is not.
+    /// `None` if the bytes reach past the end of the block. The bytes must be initialised.
     pub(crate) fn read(&self, offset: usize, length: usize) -> Option<Vec<u8>> {
         let from = self.at(offset, length)?;
         let mut bytes = vec![0; length];
@@ -89,7 +87,7 @@ impl HostMemory {
         Some(())
     }
 
-    /// Copies `block` from the address `source`. `None` if a row reaches past the end: the rows before it are copied.
+    /// Copies the rows of `block` from the address `source` to `offset`. Stops with `None` at a row that does not fit.
     ///
     /// # Safety
     ///
@@ -106,7 +104,7 @@ impl HostMemory {
         Some(())
     }
 
-    /// Copies `block` within this memory. `None` if a row reaches past the end: the rows before it are copied.
+    /// Copies the rows of `block` inside this memory. Stops with `None` at a row that does not fit.
     pub fn repeat(&self, block: Block, source: u64, target: u64) -> Option<()> {
         let width = usize::try_from(block.width).ok()?;
         let at =
@@ -120,7 +118,6 @@ impl HostMemory {
         Some(())
     }
 
-    /// If the bytes reach past the end, writes nothing and returns `None`.
     pub(super) fn fill(&self, offset: usize, length: usize, pattern: u8) -> Option<()> {
         let to = self.at(offset, length)?;
         // SAFETY: `at` checked that the `length` bytes lie inside the block.
@@ -128,7 +125,6 @@ impl HostMemory {
         Some(())
     }
 
-    /// `None` if the next `length` bytes reach past the end.
     fn at(&self, offset: usize, length: usize) -> Option<*mut u8> {
         let end = offset.checked_add(length)?;
         (end <= self.length).then(|| self.start.as_ptr().wrapping_add(offset))

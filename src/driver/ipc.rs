@@ -13,7 +13,7 @@ use crate::device::Context;
 use crate::error::Result;
 use crate::stream::Alive;
 
-/// The bytes by which another process opens memory or an event. Only the driver knows what they mean.
+/// The bytes by which another process opens memory or an event.
 pub type Name = [u8; 64];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,40 +21,38 @@ pub struct Allocation {
     /// The address of the first byte, and the length in bytes.
     pub range: (u64, u64),
     pub is_legacy: bool,
-    /// [`Ipc::export_pool`] fails for a pool that cannot be exported.
     pub pool: Option<u64>,
 }
 
 /// The part of [`Driver`](super::Driver) that reaches other processes. By default each call fails with
-/// `CUDA_ERROR_NOT_SUPPORTED`. For all but [`Ipc::uuid`], callers make the GPU's primary context current first.
+/// `CUDA_ERROR_NOT_SUPPORTED`. Except for [`Ipc::uuid`], the GPU's primary context must be current.
 #[allow(unused_variables, reason = "what refuses a call looks at nothing")]
 pub trait Ipc {
-    /// The UUID is the same in every process, while the ordinal may differ.
+    /// A GPU's UUID is the same in every process; its ordinal may differ.
     fn uuid(&self, ordinal: i32) -> Result<[u8; 16]> {
         Err(failed("cuDeviceGetUuid", NOT_SUPPORTED))
     }
 
-    /// The allocation that contains the address `pointer`.
     fn allocation(&self, pointer: u64) -> Result<Allocation> {
         Err(failed("cuPointerGetAttributes", NOT_SUPPORTED))
     }
 
-    /// `pointer` is the address of the allocation's first byte.
+    /// `pointer` must be the address of the allocation's first byte.
     fn name_memory(&self, pointer: u64) -> Result<Name> {
         Err(failed("cuIpcGetMemHandle", NOT_SUPPORTED))
     }
 
-    /// May block.
+    /// Returns the memory's address in this process. May block.
     fn open_memory(&self, name: &Name) -> Result<u64> {
         Err(failed("cuIpcOpenMemHandle", NOT_SUPPORTED))
     }
 
-    /// All work on the memory must be done. May block.
+    /// All work on the memory must be done before. May block.
     fn close_memory(&self, pointer: u64) -> Result<()> {
         Err(failed("cuIpcCloseMemHandle", NOT_SUPPORTED))
     }
 
-    /// The event can be opened by other processes. `context` must be current.
+    /// Makes an event that other processes can open.
     fn create_shared_event(&self, context: Context) -> Result<Event> {
         Err(failed("cuEventCreate", NOT_SUPPORTED))
     }
@@ -63,7 +61,6 @@ pub trait Ipc {
         Err(failed("cuIpcGetEventHandle", NOT_SUPPORTED))
     }
 
-    /// `context` must be current.
     fn open_event(&self, name: &Name, context: Context) -> Result<Event> {
         Err(failed("cuIpcOpenEventHandle", NOT_SUPPORTED))
     }
@@ -72,12 +69,11 @@ pub trait Ipc {
         Err(failed("cuEventDestroy", NOT_SUPPORTED))
     }
 
-    /// The stream is non-blocking, in the current context.
+    /// Makes a non-blocking stream in the current context.
     fn create_own_stream(&self) -> Result<u64> {
         Err(failed("cuStreamCreate", NOT_SUPPORTED))
     }
 
-    /// A pool of GPU memory that can be exported as a file descriptor.
     fn create_pool(&self, ordinal: i32) -> Result<u64> {
         Err(failed("cuMemPoolCreate", NOT_SUPPORTED))
     }
@@ -87,22 +83,21 @@ pub trait Ipc {
         Err(failed("cuMemPoolExportToShareableHandle", NOT_SUPPORTED))
     }
 
-    /// The caller keeps the file descriptor.
+    /// The caller must still close `file`.
     fn import_pool(&self, file: i32) -> Result<u64> {
         Err(failed("cuMemPoolImportFromShareableHandle", NOT_SUPPORTED))
     }
 
-    /// [`Copies::free_on`](super::copies::Copies::free_on) gives the memory back. May block.
+    /// Free the memory by [`Copies::free_on`](super::copies::Copies::free_on). May block.
     fn allocate_from(&self, pool: u64, bytes: u64, stream: Alive<'_>) -> Result<u64> {
         Err(failed("cuMemAllocFromPoolAsync", NOT_SUPPORTED))
     }
 
-    /// `pointer` is the address of the first byte of an allocation from a pool.
     fn name_pointer(&self, pointer: u64) -> Result<Name> {
         Err(failed("cuMemPoolExportPointer", NOT_SUPPORTED))
     }
 
-    /// `pool` must be imported. [`Copies::free_on`](super::copies::Copies::free_on) frees the memory.
+    /// `pool` must be an imported pool. Free the memory by [`Copies::free_on`](super::copies::Copies::free_on).
     fn import_pointer(&self, pool: u64, name: &Name) -> Result<u64> {
         Err(failed("cuMemPoolImportPointer", NOT_SUPPORTED))
     }

@@ -7,7 +7,7 @@ use crate::device::{Context, Place};
 use crate::error::Result;
 use crate::stream::{Alive, Stream, Thread};
 
-/// A stream in a GPU's primary context. The bridge never destroys the stream, so it exists as long as its context.
+/// A stream in a GPU's primary context. The bridge never destroys the stream.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnStream {
     native: u64,

@@ -34,17 +34,16 @@ use std::fmt;
 use crate::error::{Error, Kind, Result};
 use table::{Row, TABLE, row};
 
-/// The index of a type that only DLPack has; in [`PLACES`], of no row.
+/// The index of a type that only DLPack has. In [`PLACES`], the index of no row.
 const NONE: u8 = u8::MAX;
 
-/// The index of [`Dtype::CAIS_ALONE`].
 const CAIS: u8 = NONE - 1;
 
 const DLPACKS_ALONE: Row = row("a type that only DLPack has", 0, 0, "|V0");
 
 const CAIS_ALONE: Row = row("a type that only the CUDA Array Interface has", 1, 8, "|V0");
 
-/// The index of each row, by code and [`width`]. Each import of a tensor looks its type up here.
+/// The index of each row, by code and [`width`].
 const PLACES: [[u8; 8]; 15] = {
     let mut places = [[NONE; 8]; 15];
     let mut at: u8 = 0;
@@ -56,7 +55,7 @@ const PLACES: [[u8; 8]; 15] = {
     places
 };
 
-/// A number below 8 that differs between the table's sizes of one code.
+/// A number below 8, which differs between all sizes that one code has in the table.
 const fn width(bits: u8) -> usize {
     bits.trailing_zeros() as usize & 7
 }
@@ -84,7 +83,6 @@ pub struct Dtype {
     at: u8,
     code: u8,
     bits: u8,
-    /// Whether the lanes are narrower than a byte and each fills a whole byte.
     padded: bool,
     lanes: u16,
 }
@@ -171,21 +169,21 @@ impl Dtype {
         !self.element_bits().is_multiple_of(8)
     }
 
-    /// The size in bytes, rounded up; `u64::MAX` if it is too large for a `u64`.
+    /// The size of `elements` elements in bytes, rounded up; `u64::MAX` if the size does not fit in a `u64`.
     #[doc(hidden)]
     pub fn bytes_of(self, elements: u64) -> u64 {
         let bits = u128::from(elements) * u128::from(self.element_bits());
         u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX)
     }
 
-    /// The distance in bytes; `None` if it is not a whole number of bytes, or does not fit in an `i64`.
+    /// The distance of `elements` elements in bytes. `None` if that is not a whole number, or does not fit in an `i64`.
     #[cfg(feature = "arrays")]
     pub(crate) fn byte_offset(self, elements: i64) -> Option<i64> {
         let bits = i128::from(elements) * i128::from(self.element_bits());
         if bits % 8 == 0 { i64::try_from(bits / 8).ok() } else { None }
     }
 
-    /// The size in bits with all lanes. A padded lane counts as 8 bits.
+    /// The size of an element in bits, including all its lanes. A padded lane counts as 8 bits.
     #[doc(hidden)]
     pub const fn element_bits(self) -> u64 {
         (if self.padded { 8 } else { self.bits as u64 }) * self.lanes as u64
@@ -253,8 +251,7 @@ impl Dtype {
         self.lanes
     }
 
-    /// The size of one lane, rounded down to whole bytes; 0 if it is narrower than a byte, also if it is padded. For a
-    /// type of both protocols this is CAI's item size.
+    /// The size of one lane in bytes, rounded down. This is CAI's item size if both protocols have the type.
     pub const fn itemsize(self) -> i64 {
         (self.bits / 8) as i64
     }

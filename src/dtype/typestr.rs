@@ -3,8 +3,7 @@
 use super::{Dtype, TABLE};
 use crate::error::{Error, Kind, Result};
 
-/// The bytes of each typestr that names exactly one type, as a number; 0 for any other typestr. Each import of a dict
-/// searches here.
+/// The [`key`] of each row's typestr; 0 for a typestr that names several types.
 const EXACT: [u32; TABLE.len()] = {
     let mut keys = [0; TABLE.len()];
     let mut at = 0;
@@ -22,7 +21,7 @@ const EXACT: [u32; TABLE.len()] = {
 const fn key(text: &[u8]) -> u32 {
     match *text {
         [a, b, c] => u32::from_le_bytes([a, b, c, 0]),
-        // Four bytes that end with a NUL would have the same number as the three bytes before it.
+        // A last byte of 0 would give the same number as the three bytes before it.
         [a, b, c, d] if d != 0 => u32::from_le_bytes([a, b, c, d]),
         _ => 0,
     }
@@ -65,13 +64,12 @@ impl Typestr {
         }
     }
 
-    /// The size in bytes. `None` if the typestr is malformed, and for 0 bytes, object references and bit fields.
+    /// The size of an item in bytes. `None` if the typestr is malformed or gives no size, as for object references.
     #[doc(hidden)]
     pub fn itemsize(text: &str) -> Option<i64> {
         let Spelling { letter, size, digits, .. } = Spelling::of(text)?;
         match letter {
             'O' | 't' => None,
-            // Refuse a unit whose bracket is not closed.
             _ if digits.contains('[') && !digits.ends_with(']') => None,
             'U' => size.checked_mul(4),
             _ => Some(size),
@@ -86,7 +84,7 @@ impl Typestr {
         Self::itemsize(text) == Some(dtype.itemsize()) && (dtype.itemsize() == 1 || !is_swapped())
     }
 
-    /// The typestr with byte order, letter and size; `None` if it has them already, or is malformed.
+    /// The typestr in its usual form: byte order, letter and size. `None` if malformed or already in this form.
     #[doc(hidden)]
     pub fn respelled(text: &str) -> Option<String> {
         let Spelling { order, letter, digits, .. } = Spelling::of(text)?;
@@ -95,9 +93,8 @@ impl Typestr {
         (!is_usual).then(|| format!("{order}{letter}{digits}"))
     }
 
-    /// The alignment in bytes that a GPU needs to read items. CUDA (`float2`, `double2`), thrust and PyTorch align
-    /// complex numbers to their whole size, since compilers load both parts at once. 1 if the alignment is unknown, as
-    /// for a record.
+    /// The alignment in bytes that a GPU needs to read items; 1 if unknown. A complex number is aligned to its whole
+    /// size, as in CUDA (`float2`, `double2`), thrust and PyTorch.
     #[doc(hidden)]
     pub fn alignment(text: &str) -> u64 {
         match Spelling::of(text) {
@@ -179,9 +176,8 @@ impl Typestr {
     }
 }
 
-/// The parts of a typestr. The bridge also accepts spellings of NumPy and CuPy whose meaning is certain: `=` or no sign
-/// for this machine's byte order, and a single type character, as in DALI's `=f`. The size of `l` depends on the
-/// compiler, so `l` is refused.
+/// The parts of a typestr. Without a sign, or with `=`, the byte order is this machine's. A single type character, as
+/// in DALI's `=f`, is accepted too.
 struct Spelling<'a> {
     order: char,
     letter: char,
@@ -191,7 +187,7 @@ struct Spelling<'a> {
     digits: &'a str,
 }
 
-/// Knows only the characters of NumPy's `dtype.char` to which Python's `struct` gives no other meaning.
+/// Accepts the characters of NumPy's `dtype.char` whose size is fixed. The size of `l` depends on the compiler.
 const fn by_character(character: char) -> Option<(char, &'static str)> {
     Some(match character {
         '?' => ('b', "1"),
@@ -224,8 +220,7 @@ impl<'a> Spelling<'a> {
         if letters.as_str().is_empty()
             && let Some((letter, digits)) = by_character(letter)
         {
-            // A single byte has no byte order, so it gets `|`. Longer types have one, so `|` is refused; without a sign
-            // they are little-endian.
+            // A single byte has no byte order, so it gets `|`. A longer type has an order, so `|` is refused.
             let (is_byte, is_free) = (digits == "1", order == '|');
             let order = if is_byte { '|' } else { order };
             let size = digits.parse().ok()?;

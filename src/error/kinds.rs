@@ -200,16 +200,16 @@ kinds! {
     CaptureLegacy: Driver, "graph capture", "a stream other than the legacy default one: name it with stream=, or hand the array over before the capture begins";
     /// A wait between the streams of two different captures.
     CaptureOther: Driver, "graph capture", "two streams of one capture, or a hand-over before it begins";
-    /// A copy is made or freed while a stream that it uses is in or beside a capture.
+    /// A copy is made or freed while a graph capture includes or blocks one of the copy's streams.
     CaptureCopy: Driver, "graph capture", "a copy before the capture begins or after it ends";
-    /// A wait of the host for work that is being captured, or for the legacy default stream beside a capture.
+    /// The host would wait for captured work, or for the legacy default stream while a graph capture blocks it.
     CaptureWait: Driver, "graph capture", "a wait before the capture begins or after it ends";
-    /// A consumer without a stream may read on the CPU, but the producer's stream is in or beside a capture.
+    /// A consumer without a stream may read on the CPU, but a graph capture includes or blocks the producer's stream.
     CaptureHostReader: Driver, "graph capture", "stream= with the consumer's stream, or a hand-over before the capture begins";
 
     /// A capsule that is consumed already, or given twice.
     CapsuleUsed: Value, "capsule", "a capsule named 'dltensor' or 'dltensor_versioned', not consumed yet";
-    /// An array's dict says another shape, other strides or another address than its DLPack does.
+    /// An array's dict and its DLPack give different shapes, strides or addresses.
     SaidTwice: Value, "__cuda_array_interface__", "what DLPack says of the same memory: mend the one that is wrong, or hand over the other alone, a dict by from_cai(dict, owner=x)";
     /// `__dlpack_device__` did not return a device.
     DlpackDevice: Value, "__dlpack_device__", "a tuple (device_type, device_id) of integers";
@@ -258,7 +258,7 @@ kinds! {
     Reshape: Value, "shape", "a shape with the array's number of elements, all of them inside its memory";
     /// Work on memory that a scope has lent to cudarc, if the work or the borrower may write.
     Borrowed: Buffer, "array", "the same after cudarc's view of that memory is dropped; or Scope::launch in its place, which is ordered by itself";
-    /// A kernel's `on_host` function takes an argument that the launch did not give, or stores values that do not fit.
+    /// A kernel's `on_host` takes a missing argument or a wrong type, or stores to a `View` or a wrong count of values.
     StandIn: Type, "argument", "what the launch gives there; to store, a &mut ViewMut";
     /// The kernel's code could not be made, or is a text with a NUL inside.
     KernelCode: Driver, "kernel", "PTX, a cubin or a fatbin as a compiler writes it";

@@ -47,7 +47,6 @@ struct ErrorParts {
     raised: Option<Raised>,
 }
 
-/// Another library's error that caused this one.
 #[derive(Clone)]
 struct Raised(Arc<dyn std::error::Error + Send + Sync>);
 
@@ -146,21 +145,20 @@ impl Error {
         self
     }
 
-    /// If the driver's code is `CUDA_ERROR_INVALID_HANDLE`, the error becomes one about the field `stream`.
+    /// Turns `CUDA_ERROR_INVALID_HANDLE` into an error about the field `stream`.
     #[cfg(feature = "arrays")]
     #[cold]
     pub(crate) fn of_stream(self, stream: impl fmt::Display) -> Self {
         self.told(INVALID_HANDLE, Kind::StreamUnknown, format_args!("{stream}, which is no stream"))
     }
 
-    /// If the driver's code is `CUDA_ERROR_OUT_OF_MEMORY`, the error becomes one about the field `memory`.
+    /// Turns `CUDA_ERROR_OUT_OF_MEMORY` into an error about the field `memory`.
     #[cfg(feature = "arrays")]
     #[cold]
     pub(crate) fn of_memory(self, bytes: u64) -> Self {
         self.told(OUT_OF_MEMORY, Kind::DeviceMemory, format_args!("{bytes} bytes asked for"))
     }
 
-    /// If the driver's code is `code`, the error becomes one of the kind `as_kind`, which shows `what`.
     #[cfg(feature = "arrays")]
     fn told(mut self, code: u32, as_kind: Kind, what: fmt::Arguments<'_>) -> Self {
         if self.driver_code().is_some_and(|failed| failed.code == code) {
@@ -206,7 +204,7 @@ pub(crate) const INVALID_HANDLE: u32 = 400;
 #[cfg(feature = "arrays")]
 const OUT_OF_MEMORY: u32 = 2;
 
-/// The number of characters that [`Error::new`] and [`Error::at`] keep of a value. They end a cut value with `...`.
+/// How many characters [`Error::new`] and [`Error::at`] keep of a value. A value that was cut ends with `...`.
 pub const SHOWN: usize = 200;
 
 fn shortened(mut got: String) -> String {

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The error is the panic's message. A panic while the first panic's payload is dropped is caught, too.
+/// The error is the panic's message.
 #[inline]
 pub(crate) fn caught<R>(call: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(over)

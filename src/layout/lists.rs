@@ -1,6 +1,6 @@
 //! Short lists of integers without an allocation: arrays seldom have more than four dimensions.
 
-/// More values inline would make each layout larger, and a view is moved a few times on its way to Python.
+/// The number of values that a list holds without an allocation. A larger number would make each layout larger.
 const INLINE: usize = 4;
 
 /// A short list of integers.

@@ -125,8 +125,7 @@ impl Layout {
         self.fill(shape, strides, element_size)
     }
 
-    /// `None` if the reach, a byte stride, or the size in bytes does not fit in 63 bits. For the size, an empty
-    /// dimension counts as 1.
+    /// `None` if the reach, a byte stride or the size in bytes does not fit in 63 bits.
     pub(crate) fn reach(&self, element_size: i64) -> Option<Reach> {
         let (shape, strides) = self.lists.both();
         let mut walk = Walk::new(element_size);
@@ -194,8 +193,8 @@ impl Layout {
         self.set_elements(shape, Some(elements.as_slice()), itemsize)
     }
 
-    /// The elements are single bytes, with one more axis over the bytes of an item. Such a layout can express any byte
-    /// `strides`. After an error the layout is unusable.
+    /// Describes the array by single bytes, with one more axis for the bytes of an item. After an error the layout is
+    /// unusable.
     pub(crate) fn set_items(
         &mut self,
         shape: &[i64],
@@ -314,7 +313,7 @@ fn no_size(size: i64) -> Error {
     Error::new(Kind::ItemSize, size.to_string())
 }
 
-/// One pass over the dimensions, last to first. Overflows are recorded, and checked once, at the end.
+/// One pass over the dimensions, last to first. Overflows are checked once, at the end.
 struct Walk {
     element_size: i64,
     size: i64,
@@ -326,7 +325,7 @@ struct Walk {
     /// The bytes reached below the first element, as a negative number or 0.
     below: i64,
     above: i64,
-    /// Set by a negative extent, and by a byte stride or `bytes` that overflows. Then an empty array is refused, too.
+    /// Set by an error that makes even an array without elements invalid, such as a negative extent.
     wrong: bool,
     /// Whether the reach overflows, which matters only if there are elements.
     overflow: bool,
@@ -353,7 +352,6 @@ impl Walk {
         let (bytes, large) = self.bytes.overflowing_mul(count);
         self.wrong |= extent < 0 || large;
         if stride == self.compact && self.above == self.bytes {
-            // The usual case: there is no gap so far.
             self.above = bytes;
         } else {
             self.contiguous &= extent == 1 || stride == self.compact;
@@ -366,8 +364,7 @@ impl Walk {
     }
 
     fn reach_by(&mut self, count: i64, stride: i64) {
-        // A byte stride that overflows cannot be expressed, so the walk refuses it in empty arrays as well. If it is
-        // unused, `Layout::fill` replaces it and walks again.
+        // A byte stride that overflows is wrong in an empty array as well. `Layout::fill` replaces it if it is unused.
         let (step, far) = stride.overflowing_mul(self.element_size);
         self.wrong |= far;
         let (span, long) = step.overflowing_mul(count - 1);
@@ -377,7 +374,7 @@ impl Walk {
         (self.above, self.below) = (above, below);
     }
 
-    /// `None` if the layout is `wrong`, or if it has elements and the reach overflows.
+    /// `None` if the layout is `wrong`. If the layout has elements, also `None` if the reach overflows.
     #[inline(always)]
     const fn reach(&self) -> Option<Reach> {
         match (self.wrong, self.size, self.overflow) {
@@ -400,8 +397,7 @@ fn compact(shape: &[i64], axis: usize) -> i64 {
     inner.fold(1_i64, |size, extent| size.wrapping_mul((*extent).max(1)))
 }
 
-/// The strides with each unused one that overflows in bytes replaced by a C-contiguous array's. `None` if none is
-/// replaced.
+/// Replaces unused strides that overflow in bytes by those of a C-contiguous array. `None` if there are none.
 #[cold]
 fn used(shape: &[i64], strides: &[i64], element_size: i64) -> Option<Dims> {
     let wrong = |axis: usize| {
@@ -414,7 +410,6 @@ fn used(shape: &[i64], strides: &[i64], element_size: i64) -> Option<Dims> {
     axes.clone().any(wrong).then(|| axes.map(mend).collect())
 }
 
-/// The error for an array that a [`Walk`] refused.
 #[cold]
 fn why(shape: &[i64], strides: Option<&[i64]>, element_size: i64) -> Error {
     let mut bytes = element_size;
@@ -437,7 +432,6 @@ fn why(shape: &[i64], strides: Option<&[i64]>, element_size: i64) -> Error {
     Error::new(Kind::ExtentOverflow, got)
 }
 
-/// The error for `strides` strides and `ndim` dimensions.
 #[cold]
 #[doc(hidden)]
 pub fn count_of_strides(strides: usize, ndim: usize) -> Error {

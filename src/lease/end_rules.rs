@@ -1,9 +1,6 @@
-//! Plans the end of a lease: which streams wait for which before the memory is given back. Pure: it calls neither
-//! Python nor a driver.
-//!
-//! The caller repeats [`next`], with the answers so far, until it returns a plan, and carries the plan out.
-//! `tests/data/end.toml` has the rows. `tests/rust/end.rs` compares every combination of up to three streams with a
-//! model of the order of work.
+//! Plans the end of a lease: which streams wait for which before the memory is given back. Calls neither Python nor a
+//! driver. The caller repeats [`next`], with the answers so far, until it returns a plan (tests/rust/end.rs,
+//! tests/data/end.toml).
 
 use super::end_streams::{EndFacts, decide};
 pub use super::end_streams::{Found, Lost, Plan, Role};
@@ -12,23 +9,19 @@ use crate::device::Place;
 use crate::stream::{Alive, Elided};
 
 pub trait Known {
-    /// Whether something keeps the stream alive, or the legacy default stream stands in for it.
+    /// False if the stream may already be destroyed.
     fn is_kept(&self) -> bool;
 }
 
 #[derive(Debug, Clone)]
 pub enum Consumer<K> {
     Nobody,
-    /// A consumer that named no stream, and has not read the dict yet.
+    /// A consumer that named no stream and has not read the dict yet.
     Unread,
-    /// A consumer that wants no order (-1).
+    /// A consumer that passed -1 as its stream: no stream waits.
     Declined,
-    /// A consumer on the producer's own stream. The stream is recorded only if the producer may move from it, or if the
-    /// stream may be closed.
     OnProducer(Option<K>),
-    /// A consumer that read the dict and named no stream. It may work on any blocking stream of its place, or on a
-    /// library's current stream. The list has the streams that were recorded for it, such as a library's current stream
-    /// when the dict was read.
+    /// A consumer that read the dict and named no stream. The list has streams on which it may have worked.
     Unnamed(Vec<K>),
     On(K),
 }
@@ -37,42 +30,32 @@ pub trait Outline {
     type Stream: Known;
     fn consumer(&self) -> &Consumer<Self::Stream>;
     fn at(&self) -> Place;
-    /// Whether users besides the consumer worked on the memory. Users that borrowed it ([`Self::lent`]) do not count.
+    /// Whether users other than the consumer worked on the memory. Borrowers ([`Self::lent`]) do not count.
     fn has_further_users(&self) -> bool;
-    /// Whether an upstream stream is recorded ([`Role::Upstream`]).
     fn has_upstream(&self) -> bool;
-    /// The place where the exchange API lent the memory, if it did. Users that borrowed the memory work on the legacy
-    /// default stream of that place.
+    /// `None` if the exchange API has not lent the memory. Borrowers work on the legacy default stream of this place.
     fn lent(&self) -> Option<Place>;
-    /// Whether the producer's own stream is known, and is kept or has a stand-in.
     fn has_producer(&self) -> bool;
-    /// Whether `stream` is the producer's own stream. False if both are stand-ins: they may stand for two streams.
     fn is_producer(&self, stream: Alive<'_>) -> bool;
-    /// Whether the producer's stream may be closed, or the producer may move to another stream. False if the stream is
-    /// unknown.
+    /// Whether the producer's known stream may be closed or replaced.
     fn may_change(&self) -> bool;
-    /// Whether the producer may move to another stream, or its dict may name a first stream later.
+    /// Whether the producer's dict may name a stream at the end that it did not name before.
     fn may_move(&self) -> bool;
-    /// Whether the end counts as the end of a call's argument. If so, the producer's next work may be on another
-    /// stream.
+    /// Whether a call's argument ends: after the call, the producer's next work may be on another stream.
     fn in_call(&self) -> bool;
     fn producer_place(&self) -> Place;
-    /// Whether the garbage collector found the view and only a Python object keeps the memory, so that the collector
-    /// may be clearing that object.
+    /// Whether the garbage collector may be clearing the object that keeps the memory.
     fn is_collected(&self) -> bool;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
-    /// Whether the producer is still on its recorded stream, which is also the consumer's, and the stream is not
-    /// closed.
+    /// Whether the producer still works on its recorded stream, and that stream is not closed.
     ProducerStays,
-    /// Whether all imported libraries work on the legacy default stream, asked if the producer works on that stream,
-    /// too.
+    /// Whether all imported libraries work on the legacy default stream. Asked if the producer works on it.
     AllOnLegacy,
-    /// Whether all imported libraries work on the legacy default stream, asked if the producer's stream is unknown.
+    /// Whether all imported libraries work on the legacy default stream. Asked if the producer's stream is unknown.
     OneMarkDoes,
-    /// Whether the consumer's stream and the producer's stream are both alive.
     BothLive,
     Streams,
     Libraries,
@@ -81,12 +64,10 @@ pub enum Question {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Answers<'f, 'a> {
     pub producer_stays: Option<bool>,
-    /// The answer to [`Question::AllOnLegacy`] or [`Question::OneMarkDoes`], whichever was asked.
     pub all_on_legacy: Option<bool>,
-    /// `Some(None)` if the consumer's or the producer's stream is not alive.
+    /// `Some(None)` if one of the two streams may be destroyed.
     pub both_live: Option<Option<(Alive<'a>, Alive<'a>)>>,
     pub streams: Option<&'f [(Role, Found<'a>)]>,
-    /// Whether the garbage collector clears the memory's owner, or may clear it.
     pub collected: bool,
     pub libraries: Option<&'f [Alive<'a>]>,
 }
@@ -156,8 +137,7 @@ fn first(known: &impl Outline) -> Result<Question, Elided> {
         Consumer::On(stream) if stream.is_kept() && known.has_producer() && !known.may_move() => {
             Ok(Question::BothLive)
         }
-        // Only if the legacy stream is the producer's own. At the end of a call a wait is made in any case: the
-        // producer's next work may be on a stream that does not follow the legacy stream.
+        // After a call the producer's next work may be on a stream that does not wait for the legacy stream.
         Consumer::Unnamed(seen)
             if seen.is_empty()
                 && !known.in_call()

@@ -16,7 +16,6 @@ impl<H: Holder> Ending<H> {
         Self { holder, state: EndState::Due, reported: false }
     }
 
-    /// An end whose orders were already made, with the result `settled`.
     pub fn settled(holder: H, settled: Settlement<H::Mark>) -> Self {
         Self { holder, state: settled.into(), reported: false }
     }
@@ -25,7 +24,6 @@ impl<H: Holder> Ending<H> {
         &self.holder
     }
 
-    /// The mark that the end waits for; `None` unless the state is [`EndState::Waiting`].
     pub const fn mark(&self) -> Option<&H::Mark> {
         match &self.state {
             EndState::Waiting(mark) => Some(mark),
@@ -48,9 +46,8 @@ impl<H: Holder> Ending<H> {
         matches!(self.state, EndState::GivenBack | EndState::Abandoned)
     }
 
-    /// Makes the orders if they are not made yet, then asks whether the marked work is done. If the end is not over
-    /// afterwards, call this again later. Returns no error but an interrupt. Of other errors it logs the first, and the
-    /// one that abandons the end.
+    /// Makes the waits if they are still due, and asks whether the marked work is done. Returns no error except an
+    /// interrupt.
     pub fn advance(&mut self, lock: H::Lock<'_>) -> Result<(), H::Interrupt> {
         if matches!(self.state, EndState::Due | EndState::ToRetry) {
             self.state = match self.holder.settle(lock) {
@@ -85,7 +82,6 @@ impl<H: Holder> Ending<H> {
     }
 
     fn tell(&mut self, error: &Error, producer: &'static str) {
-        // If no subscriber takes warnings now, a later failure is logged instead.
         if tracing::enabled!(target: "cai_bridge", tracing::Level::WARN)
             && !std::mem::replace(&mut self.reported, true)
         {

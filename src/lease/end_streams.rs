@@ -9,26 +9,22 @@ use crate::stream::{Alive, Elided, Stream};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     User,
-    /// The producer works on this stream, or worked on it before it moved to another.
     Producer,
-    /// The memory may be used on this stream again, for instance by an earlier consumer.
+    /// A further stream on which the memory may be used after the end.
     Upstream,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub enum Found<'a> {
-    /// The stream is alive, or the legacy default stream stands in for it.
     Alive(Alive<'a>),
-    /// The stream that a user named, and nothing keeps, is now a library's current stream or another user's. So it is
-    /// alive, but the user may have moved to another stream.
+    /// A user's stream that nothing keeps alive, but on which a library or another user works now.
     Met(Alive<'a>),
-    /// Nothing keeps the stream with this handle alive. It may be destroyed, and a new stream may have the handle.
+    /// The stream with this handle may be destroyed, and a new stream may have the handle.
     Lost(u64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lost {
-    /// Nothing keeps the stream with this handle alive, so no driver call may use the handle.
     Stream(u64),
     /// The producer's stream is unknown, and the garbage collector may be clearing the memory's owner.
     Owner,
@@ -37,13 +33,11 @@ pub enum Lost {
 #[derive(Debug, Clone)]
 pub enum Plan<'a> {
     Nothing(Elided),
-    /// The second stream, the producer's, waits for the first, the user's.
+    /// The second stream, the producer's, waits for the first stream, the user's.
     Edge(Alive<'a>, Alive<'a>),
-    /// Each producer's stream waits for each user's stream. If the producer's own stream is unknown, the memory is also
-    /// kept until the users' work is done.
+    /// Each producer's stream waits for each user's stream.
     Order(Parties<'a>),
-    /// The host waits for all work at the consumer's place and at the users' places. The host's wait does not cover
-    /// captured work, so each captured producer's stream waits for each captured user's stream.
+    /// The host waits for all work in the contexts of the consumer and of the other users.
     Wait(Lost, Parties<'a>),
 }
 
@@ -55,11 +49,10 @@ pub(super) struct EndFacts<'f, 'a> {
     pub(super) streams: &'f [(Role, Found<'a>)],
     pub(super) libraries: Option<&'f [Alive<'a>]>,
     pub(super) in_call: bool,
-    /// Whether the garbage collector clears the memory's owner, or may clear it.
+    /// Whether the garbage collector may be clearing the memory's owner.
     pub(super) collected: bool,
 }
 
-/// Up to this many streams are compared one by one; more by a hash set.
 const FEW: usize = 16;
 
 pub(super) fn decide<'a>(facts: &EndFacts<'_, 'a>) -> Option<Plan<'a>> {
@@ -91,10 +84,7 @@ pub(super) fn decide<'a>(facts: &EndFacts<'_, 'a>) -> Option<Plan<'a>> {
     })
 }
 
-/// Adds the upstream streams to `producers`. Returns a lost stream's handle that could not be added.
-///
-/// A lost stream counts as alive if a user's, a producer's or a library's current stream has its handle. If the handle
-/// belongs to a new stream, the lost stream was destroyed and gets no more work.
+/// Adds the upstream streams to `producers`. Returns the handle of a stream that may be destroyed and was not added.
 fn upstream<'a>(
     facts: &EndFacts<'_, 'a>,
     users: &[Alive<'a>],
@@ -114,11 +104,9 @@ fn upstream<'a>(
     left
 }
 
-/// Adds the streams on which users with an unknown stream may have worked: the legacy default stream, which orders all
-/// blocking streams of the consumer's place, and the libraries' current streams.
+/// For users whose stream is unknown, adds the legacy default stream and the libraries' current streams.
 fn add_unknown<'a>(facts: &EndFacts<'_, 'a>, users: &mut Streams<'a>, producers: &[Alive<'a>]) {
-    // If the producer works on the legacy stream, its next work there follows every blocking stream, so the producer
-    // need not wait for its own stream. After a call the producer's next work may be on another stream.
+    // A producer that stays on the legacy stream needs no wait: CUDA runs its next work after all blocking streams.
     let legacy = Alive::legacy(facts.at);
     let is_legacy = |next: &Alive<'_>| next.is(legacy) && !next.stands_in();
     let follows = !facts.in_call && producers.first().is_some_and(is_legacy);
@@ -134,7 +122,6 @@ fn alive<'a>(facts: &EndFacts<'_, 'a>, of: Role) -> Streams<'a> {
     found
 }
 
-/// Adds the streams with the role `of` that are [`Found::Alive`] or [`Found::Met`], each once.
 fn add_alive<'a>(facts: &EndFacts<'_, 'a>, of: Role, streams: &mut Streams<'a>) {
     let mut there = HashSet::new();
     for (role, stream) in facts.streams {
@@ -162,8 +149,7 @@ fn lost(facts: &EndFacts<'_, '_>, of: Role) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Adds `alive` unless `streams` has it. A legacy stream that stands in for others replaces the plain one of the same
-/// place.
+/// Adds `alive` if `streams` does not have it. A legacy stream with `stands_in` replaces one without.
 fn add<'a>(streams: &mut Streams<'a>, alive: Alive<'a>) {
     match streams.iter_mut().find(|known| known.is(alive)) {
         Some(known) if alive.stands_in() => *known = alive,

@@ -13,12 +13,11 @@
 //! due, waiting or to retry ── a retry is useless ─▶ abandoned
 //! ```
 //!
-//! A [`Holder`] keeps the references and makes the streams wait. [`Lease::end`] takes the holder out under the lease's
-//! lock. The caller drops the holder after the lock is released: a drop may run arbitrary code, such as a destructor
-//! that uses this lease.
+//! A [`Holder`] keeps the references to the memory. [`Lease::end`] returns the holder, and the caller drops it outside
+//! the lease's lock: a drop may run arbitrary code, even code that uses this lease.
 //!
-//! `release()` makes the streams wait first, between [`Lease::begin`] and [`Lease::end`]. If a wait cannot be made, the
-//! memory stays leased. Several threads may release at the same time: the first to finish ends the lease.
+//! `release()` makes the waits between [`Lease::begin`] and [`Lease::end`]. If a wait fails, the memory stays leased.
+//! Of several threads that release at the same time, the first to finish ends the lease.
 
 pub mod end_rules;
 mod end_state;
@@ -52,11 +51,10 @@ mod sync {
     pub(super) use std::sync::{PoisonError, TryLockError};
 }
 
-/// Holds the references that keep memory alive until the lease ends, and makes the waits of that end.
+/// Keeps memory alive until its lease ends, and makes the waits of the end.
 pub trait Holder: Send {
     type Lock<'l>: Copy;
     type Mark: Send;
-    /// The exception that stops an end, such as `KeyboardInterrupt`.
     type Interrupt;
 
     /// Makes the waits of the lease's end, and returns what the memory must still wait for.
@@ -86,14 +84,13 @@ impl<H: Holder> Holder for Box<H> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Settlement<M> {
     Done,
-    /// The producer's stream is unknown, so the references stay until the consumer's work is done.
+    /// The memory must be kept until the work before this mark is done.
     Until(M),
-    /// A capture forbids the mark now. The end is tried again.
+    /// A graph capture forbids the mark now. The end is tried again.
     Later,
 }
 
 impl<M> Settlement<M> {
-    /// Whether the waits of the end are made, so that a holder may free memory of its own.
     pub const fn is_made(&self) -> bool {
         !matches!(self, Self::Later)
     }
@@ -113,15 +110,12 @@ impl<I> From<Error> for Failure<I> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EndState<M = ()> {
-    /// The waits are still to be made.
     Due,
     Waiting(M),
-    /// A wait, or the mark, could not be made. The end is tried again.
+    /// A wait or a mark failed. The end is tried again.
     ToRetry,
-    /// The references may be dropped.
     GivenBack,
-    /// A retry is useless ([`crate::driver::codes::is_final`]): for instance, the context is destroyed. The references
-    /// may be dropped.
+    /// A retry is useless, for instance because the context is destroyed.
     Abandoned,
 }
 
@@ -138,7 +132,7 @@ impl<M> From<Settlement<M>> for EndState<M> {
 /// Only the first call that ends the lease gets the holder.
 pub struct Lease<H> {
     place: Mutex<HolderPlace<H>>,
-    /// Whether the lease has ended or is ending. [`Lease::is_leased`] reads this flag without the lock.
+    /// True also while the lease is ending.
     ended: AtomicBool,
 }
 
@@ -164,8 +158,7 @@ impl<H> Lease<H> {
         if place.enders == 0 { place.holder.as_mut().map(look) } else { None }
     }
 
-    /// Runs `look` on the holder, also while the lease is ending. `None` if the lease has ended, or if the lock is
-    /// taken: the garbage collector visits objects with this function, and must not wait.
+    /// Runs `look` on the holder, also while the lease is ending. `None` if the lease has ended or its lock is taken.
     pub fn try_with<R>(&self, look: impl FnOnce(&H) -> R) -> Option<R> {
         match self.place.try_lock() {
             Ok(place) => place.holder.as_ref().map(look),
@@ -178,8 +171,8 @@ impl<H> Lease<H> {
         !self.ended.load(Ordering::Acquire)
     }
 
-    /// Begins to end the lease, and runs `look` on the holder. `None` if the lease has ended. Several threads may
-    /// begin. Until each of them has called [`Self::stop`], [`Self::with`] returns `None`.
+    /// Begins to end the lease, and runs `look` on the holder. Call [`Self::stop`] afterwards, unless the result is
+    /// `None`.
     pub fn begin<R>(&self, look: impl FnOnce(&mut H) -> R) -> Option<R> {
         let mut place = self.place();
         let taken = place.holder.as_mut().map(look)?;
@@ -188,15 +181,14 @@ impl<H> Lease<H> {
         Some(taken)
     }
 
-    /// Runs `change` on the holder, also while the lease is ending. Does nothing if the lease has ended.
+    /// Runs `change` on the holder, unless the lease has ended.
     pub fn amend(&self, change: impl FnOnce(&mut H)) {
         if let Some(holder) = &mut self.place().holder {
             change(holder);
         }
     }
 
-    /// Call this after [`Self::begin`], whether or not [`Self::end`] was called. If the lease has not ended and no
-    /// other thread is ending it, it is leased again.
+    /// Call this once after each [`Self::begin`]. After the last call, a lease that has not ended is leased again.
     pub fn stop(&self) {
         let mut place = self.place();
         place.enders = place.enders.saturating_sub(1);
@@ -204,8 +196,7 @@ impl<H> Lease<H> {
         self.ended.store(!is_leased, Ordering::Release);
     }
 
-    /// Returns the holder; `None` if the lease has ended. For a lease that is about to be dropped: [`Self::is_leased`]
-    /// does not see this end.
+    /// Like [`Self::end`], without the lock. [`Self::is_leased`] does not see this end.
     pub fn end_unshared(&mut self) -> Option<H> {
         self.place.get_mut().unwrap_or_else(PoisonError::into_inner).holder.take()
     }

@@ -10,14 +10,13 @@ use std::mem::ManuallyDrop;
 use super::Queue;
 use super::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 
-/// An item's lane, and its number in the lane. The items of a lane are checked in the order of their numbers.
+/// The stream that an item waits for, and the item's number on that stream. Smaller numbers are checked first.
 pub type Turn<K> = (K, u64);
 
 #[derive(Debug, Clone, Copy)]
 pub struct Most {
-    /// How many lanes to check. An item without a lane counts as a lane.
+    /// How many streams to check. An item without a stream counts as one stream.
     pub lanes: usize,
-    /// How many items to check in all.
     pub questions: usize,
 }
 
@@ -32,7 +31,6 @@ enum ParkedEntry<K, T> {
     Moved,
 }
 
-/// The items of each lane, by number.
 type Lanes<K, T> = HashMap<K, BTreeMap<u64, T>, BuildHasherDefault<WordHasher>>;
 
 /// Hashes handles and addresses quickly. No attacker chooses them.
@@ -62,18 +60,16 @@ impl Hasher for WordHasher {
     }
 }
 
-/// Items that are checked from time to time until they are over.
 pub struct Parked<K, T> {
     turn: fn(&T) -> Option<Turn<K>>,
     queue: Queue<ParkedEntry<K, T>>,
-    /// Each lane has one entry in `queue`, except while [`Parked::ask`] has taken the entry out.
+    /// Each stream has one entry in `queue`, except while [`Parked::ask`] has taken the entry out.
     lanes: Mutex<Lanes<K, T>>,
-    /// How many items are not over. [`Parked::len`] reads this without a lock.
     length: AtomicUsize,
 }
 
 impl<K: Clone + Eq + Hash, T> Parked<K, T> {
-    /// `turn` returns an item's lane and its number there; `None` for an item that is checked alone.
+    /// `turn` returns `None` for an item that is checked alone.
     pub fn new(turn: fn(&T) -> Option<Turn<K>>) -> Self {
         let (lanes, length) = (Mutex::default(), AtomicUsize::new(0));
         Self { turn, queue: Queue::default(), lanes, length }
@@ -106,7 +102,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
                 slot.insert(item);
                 return;
             }
-            // Numbers in a lane are unique, so this cannot happen. If it does, check the item alone.
+            // Numbers are unique, so this cannot happen. If it does, check the item alone.
             Some(Entry::Occupied(_)) => ParkedEntry::Alone(item),
             None => {
                 lanes.insert(key.clone(), BTreeMap::from([(number, item)]));
@@ -117,7 +113,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         self.queue.push(entry);
     }
 
-    /// Runs `is_over` on an item. If the item is over, or `is_over` panics, the item no longer counts in [`Self::len`].
+    /// Runs `is_over` on an item. Unless it returns false, the item no longer counts in [`Self::len`].
     fn is_over(&self, item: &mut T, is_over: &mut impl FnMut(&mut T) -> bool) -> bool {
         let counted = CountGuard(&self.length);
         let is_over = is_over(item);
@@ -127,11 +123,9 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         is_over
     }
 
-    /// Checks items with `is_over`, the least recently checked lane first, and returns those that are over. No lock is
-    /// held meanwhile: `is_over` may run arbitrary code, even this function.
+    /// Checks items with `is_over`, and returns the items that are over. Holds no lock while `is_over` runs.
     ///
-    /// If `is_over` panics, the item that it was called with is leaked: it is not over, and would panic again. Items
-    /// that were found over are dropped. All other items stay.
+    /// If `is_over` panics, the item that it was called with is leaked. It is not over, and would panic again.
     pub fn ask(&self, most: Most, mut is_over: impl FnMut(&mut T) -> bool) -> Vec<T> {
         let (mut over, mut left) = (Vec::new(), most.questions);
         let entries = self.queue.ask(most.lanes.min(most.questions), |entry| {
@@ -163,8 +157,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         over
     }
 
-    /// Checks at most `left` items of the lane `key`, and stops after the first item that is not over. Moves the items
-    /// that are over to `over`, and subtracts the number of checked items from `left`.
+    /// Checks at most `left` items of the stream `key`. Stops after the first item that is not over.
     fn ask_lane(
         &self,
         key: &K,
@@ -196,7 +189,7 @@ impl Drop for CountGuard<'_> {
     }
 }
 
-/// When dropped, also by a panic, puts a lane that still has items back into the queue, and removes an empty lane.
+/// On drop, also after a panic, puts `key` back into the queue if the stream still has items.
 struct LaneGuard<'a, K: Clone + Eq + Hash, T> {
     parked: &'a Parked<K, T>,
     key: &'a K,

@@ -14,14 +14,13 @@ pub type Streams<'a> = SmallVec<[Alive<'a>; 4]>;
 #[derive(Debug, Clone)]
 pub struct Parties<'a> {
     pub users: Streams<'a>,
-    /// The producer's streams, or a stand-in for them, then the upstream streams. Never empty.
+    /// Never empty. The producer's stream comes before the upstream streams.
     pub producers: Streams<'a>,
-    /// Whether the first of `producers` is the producer's own stream, and no stand-in for it.
+    /// Whether the producer's stream is known. If not, `producers` has the legacy default stream in its place.
     pub known: bool,
 }
 
 impl<'a> Parties<'a> {
-    /// For users and a producer whose streams are all unknown: `stream` stands in for each.
     pub fn one(stream: Alive<'a>) -> Self {
         let of = |stream| Streams::from_slice(&[stream]);
         Self { users: of(stream), producers: of(stream), known: false }
@@ -35,8 +34,8 @@ impl Parties<'_> {
         pairs.all(|(user, next)| between(*user, *next).is_some())
     }
 
-    /// Makes each captured producer's stream wait for each captured user's stream. For an end for which the host waits:
-    /// the host's wait does not cover captured work.
+    /// Makes captured producers' streams wait for captured users' streams. A wait of the host does not cover captured
+    /// work.
     pub fn join(&self, driver: &Handle, detach: impl Fn(BlockingCall<'_>)) -> Result<()> {
         let calls = driver.get()?;
         let inside = |stream: &Alive<'_>| {
@@ -58,9 +57,8 @@ impl Parties<'_> {
         Ok(())
     }
 
-    /// Makes each producer's stream wait for each user's stream. If the producer's own stream is unknown, also marks
-    /// the users' work, and the memory must be kept until that work is done. If a capture forbids a mark, returns
-    /// [`Settlement::Later`], or an error if the mark replaces a wait. Driver calls that may block run inside `detach`.
+    /// Makes each producer's stream wait for each user's stream. If the producer's stream is unknown, the memory must
+    /// be kept until the returned marks are reached.
     pub fn settle(
         &self,
         driver: &Handle,
@@ -70,8 +68,7 @@ impl Parties<'_> {
         let edges = || {
             self.users.iter().flat_map(|user| self.producers.iter().map(move |next| (*user, *next)))
         };
-        // The event that marks a stand-in stream is recorded behind the work of the streams that it stands in for, so
-        // no wait is needed.
+        // A mark on the legacy stream follows the work of all blocking streams, so no wait is needed.
         let by_mark =
             |edge: &(Alive<'_>, Alive<'_>)| !self.known && edge.0.is(edge.1) && edge.0.stands_in();
         for (user, producer) in edges().filter(|edge| !by_mark(edge)) {

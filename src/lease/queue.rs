@@ -32,11 +32,10 @@ impl<T> Queue<T> {
         self.change(|items| items.push_back(item));
     }
 
-    /// Checks the first `most` items with `is_over`, and returns those that are over. The others go to the end of the
-    /// queue. No lock is held meanwhile: `is_over` may run arbitrary code, even this function.
+    /// Checks the first `most` items with `is_over`, and returns the items that are over. The other items go to the end
+    /// of the queue. Holds no lock while `is_over` runs.
     ///
-    /// If `is_over` panics, the item that it was called with is leaked: it is not over, and would panic again. Items
-    /// that were found over are dropped. All other items stay.
+    /// If `is_over` panics, the item that it was called with is leaked. It is not over, and would panic again.
     pub fn ask(&self, most: usize, mut is_over: impl FnMut(&mut T) -> bool) -> Vec<T> {
         let mut asked = Batch { queue: self, items: VecDeque::new() };
         self.change(|items| asked.items.extend(items.drain(..most.min(items.len()))));
@@ -62,8 +61,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// Items that a running [`Queue::ask`] has taken out of the queue. When dropped, also by a panic, puts the items that
-/// are left at the end of the queue.
+/// The items that a running [`Queue::ask`] has taken out. On drop, also after a panic, they go to the end of the queue.
 struct Batch<'a, T> {
     queue: &'a Queue<T>,
     items: VecDeque<T>,

@@ -1,6 +1,5 @@
-//! Carries out a plan on a driver: records an event on one stream, and makes another stream wait for it. Each wait that
-//! [`connect`] makes or leaves out is a `tracing` event under the target `cai_bridge`. Fields whose names begin with
-//! `trace.` are only for the pictures of a trace.
+//! Makes one stream wait for another, by an event. Each wait that [`connect`] makes or leaves out is a `tracing` event.
+//! Fields whose names begin with `trace.` are only for the pictures of a trace.
 
 mod place;
 
@@ -26,8 +25,7 @@ pub struct Need<'a> {
     pub to: Alive<'a>,
 }
 
-/// Makes work queued on `to` after this call run after work queued on `from` before this call. If the wait is left out,
-/// returns the reason. During a graph capture [`route`] decides; if it refuses the wait, nothing has changed.
+/// Makes later work on `to` run after the work queued on `from` so far. If no wait is made, returns the reason.
 pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<Elided>> {
     let Need { from, to, .. } = need;
     within(driver, from.place(), |context| {
@@ -42,8 +40,8 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<El
         };
         let event = record(driver, context, from)?;
         if from.is(to) {
-            // The legacy stream stands in for two streams: the record follows the first stream's work, and the second
-            // stream's later work follows the record (tests/gpu/test_driver_twins.py).
+            // The legacy stream replaces two blocking streams: CUDA orders both with the event
+            // (tests/gpu/test_driver_twins.py).
             driver.spare_event(event);
             return Ok(None);
         }
@@ -52,7 +50,7 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<El
         };
         let there = matches!(to.stream(), Stream::Handle(_)) || from.place() == to.place();
         let waited = if there { wait() } else { within(driver, to.place(), |_| wait()) };
-        // A graph that waits for the event keeps it, so the event is never reused.
+        // A graph keeps the event that it waits for, so the event is never reused.
         if !external || waited.is_err() {
             driver.spare_event(event);
         }
@@ -60,8 +58,6 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<El
     })
 }
 
-/// Asks the driver for the capture status of the streams, and returns how to make the wait. At a hand-over, if `to` is
-/// outside any capture and neither stream is the legacy stream, only `to` is asked about: the wait is a plain one.
 #[inline]
 fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
     let Need { direction, from, to, .. } = need;
@@ -73,8 +69,7 @@ fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
         return Ok(Route::Plain);
     }
     let route = route(direction, status_here(driver, from)?, to.named_here(), status);
-    // `from` is the producer's own legacy stream. CUDA runs later work on it after the work queued on blocking streams.
-    // So a refused wait can be left out.
+    // CUDA orders the producer's legacy stream after all blocking streams, so a refused wait can be left out.
     let follows = direction == Direction::GiveBack && from.is(to) && !to.stands_in();
     Ok(if follows && matches!(route, Route::Refused(_)) { Route::Pointless } else { route })
 }
@@ -97,8 +92,7 @@ fn status_here<D: Driver + ?Sized>(driver: &D, stream: Alive<'_>) -> Result<Capt
     driver.capture_status(stream).map_err(|error| error.of_stream(stream.stream()))
 }
 
-/// Takes an event and records it on `stream`. Both must be of one context. For managed, pinned and peer memory that
-/// context need not be `context`, the current one. A wait for the event is legal in any context.
+/// Takes an event of the stream's context, and records it on `stream`. `context`, the current one, may be another.
 #[inline]
 fn record<D: Driver + ?Sized>(driver: &D, context: Context, stream: Alive<'_>) -> Result<Event> {
     let record = |context| {
@@ -155,15 +149,13 @@ static MADE: AtomicU64 = AtomicU64::new(0);
 pub type MarkStream = (Context, u64, Stream);
 
 impl Mark {
-    /// The mark's stream and number. Of two marks that one thread makes on a stream, the mark with the smaller number
-    /// is not reached later than the other.
+    /// The mark's stream and number. Marks that one thread makes on a stream are reached in the order of their numbers.
     pub const fn turn(&self) -> (MarkStream, u64) {
         ((self.event.context, self.event.life, self.stream), self.number)
     }
 }
 
-/// Marks the work queued on `stream` so far. Fails while `stream` is in or beside a capture: recording would spoil the
-/// capture, or the mark would never be reached.
+/// Marks the work queued on `stream` so far. Fails if a graph capture forbids the mark.
 pub fn mark(driver: &dyn Driver, stream: Alive<'_>) -> Result<Mark> {
     within(driver, stream.place(), |context| {
         if status_here(driver, stream)? != CaptureStatus::Outside {
@@ -178,8 +170,7 @@ pub fn mark(driver: &dyn Driver, stream: Alive<'_>) -> Result<Mark> {
     })
 }
 
-/// Whether the work before `mark` is done. Never waits, and is legal during any capture. Once it has returned true, the
-/// driver may reuse the mark's event, so do not ask again.
+/// Whether the work before `mark` is done. Never waits. After true do not ask again: the event may be reused.
 pub fn is_reached(driver: &dyn Driver, mark: &Mark) -> Result<bool> {
     let reached = driver.is_reached(mark.event)?;
     if reached {
@@ -196,8 +187,7 @@ pub fn forget(driver: &Handle, marks: Vec<Mark>) {
     }
 }
 
-/// The place of `stream`. If a handle's stream is on another GPU than its place says, returns that GPU with its primary
-/// context.
+/// The place of `stream`. If the stream is on another GPU, the place is that GPU with its primary context.
 pub fn place_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<Place> {
     let place = stream.place();
     let Stream::Handle(_) = stream.stream() else { return Ok(place) };
@@ -223,14 +213,12 @@ pub fn other_device(stream: Stream, ordinal: i32, place: Place) -> Error {
     Error::new(Kind::StreamDevice, got)
 }
 
-/// Blocks the host until all work queued so far in the context of `place` is done, on destroyed streams as well. Legal
-/// during any capture, and does not wait for captured work.
+/// Blocks the host until all work queued so far in the context of `place` is done, even on destroyed streams.
 pub fn wait_on_host(driver: &dyn Driver, place: Place) -> Result<()> {
     within(driver, place, |_| driver.synchronize_context())
 }
 
-/// Blocks the host until the work queued on `streams` so far is done. If [`host_route`] refuses the wait for one of
-/// them, fails before any wait.
+/// Blocks the host until the work queued on `streams` so far is done. Waits for none if a capture forbids one wait.
 pub fn wait_for(driver: &dyn Driver, streams: &[Alive<'_>]) -> Result<()> {
     for stream in streams {
         if let Route::Refused(kind) = host_route(status_of(driver, *stream)?) {
@@ -240,7 +228,7 @@ pub fn wait_for(driver: &dyn Driver, streams: &[Alive<'_>]) -> Result<()> {
     let record = |stream: &Alive<'_>| {
         within(driver, stream.place(), |context| record(driver, context, *stream))
     };
-    // Record on all streams before the first wait, so that no wait covers work queued meanwhile.
+    // Record on all streams before the first wait, so that no wait covers work queued during an earlier one.
     let events: SmallVec<[Result<Event>; 2]> = streams.iter().map(record).collect();
     let wait = |event: Result<Event>| {
         let event = event?;
@@ -273,8 +261,7 @@ impl Purpose {
     }
 }
 
-/// Makes work queued on `to` after this call run after work queued on `from` before this call. Makes no wait if
-/// [`between`] or [`order`] gives a reason. Logs the outcome. Driver calls that may block run inside `detach`.
+/// Makes later work on `to` run after the work queued on `from` so far, and logs the outcome.
 pub fn connect(
     purpose: Purpose,
     driver: &Handle,
@@ -303,8 +290,7 @@ pub fn connect(
     made.map(drop)
 }
 
-/// Makes several waits, or none if a capture forbids one of them: a wait may join a stream to a capture, and the stream
-/// would stay in it if a later wait were refused.
+/// Makes all waits, or none if a capture forbids one: a wait that joins a stream to a capture cannot be undone.
 pub fn connect_all(
     purpose: Purpose,
     driver: &Handle,
@@ -317,15 +303,13 @@ pub fn connect_all(
     edges.iter().try_for_each(|&(from, to)| connect(purpose, driver, from, to, &detach))
 }
 
-/// Checks whether a capture would forbid one of `needs` if [`order`] made them one after the other. Makes no wait. A
-/// single need is not checked, since [`order`] checks it itself. An error comes with the index of its need.
+/// Fails, with its index, for the first of `needs` that a graph capture forbids. A single need is left to [`order`].
 pub fn check(driver: &Handle, needs: &[Need<'_>]) -> Result<(), (usize, Error)> {
     if needs.len() < 2 {
         return Ok(());
     }
     let driver = driver.get().map_err(|error| (0, error))?;
-    // The capture statuses that streams would have after the waits checked so far: a stream outside any capture takes
-    // the status of the stream that it waits for.
+    // The capture statuses after the waits so far: a wait for a captured stream captures the waiting stream.
     let mut statuses: SmallVec<[(Alive<'_>, CaptureStatus); 4]> = SmallVec::new();
     let status = |statuses: &[(Alive<'_>, CaptureStatus)], stream: Alive<'_>| {
         let known = statuses.iter().rev().find(|(known, _)| known.is(stream));
@@ -382,8 +366,7 @@ fn tell_listener(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
     }
 }
 
-/// Logs why a call makes no wait. `on` returns the stream concerned, and is called only if a subscriber may want the
-/// event.
+/// Logs why no wait is made. `on` returns the stream, and is called only while debug logging is on.
 #[inline(always)]
 pub fn elided(purpose: Purpose, place: Place, why: Elided, on: impl FnOnce() -> Option<Stream>) {
     if is_told() {

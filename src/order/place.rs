@@ -10,7 +10,6 @@ pub fn context_of<D: Driver + ?Sized>(driver: &D, place: Place) -> Result<Contex
     place.context.map_or_else(|| driver.primary_context(place.ordinal), Ok)
 }
 
-/// Makes a context current. [`Self::leave`], or a drop (also by a panic), makes the caller's context current again.
 struct ContextGuard<'a, D: Driver + ?Sized> {
     driver: &'a D,
     pushed: bool,
@@ -49,8 +48,7 @@ impl<D: Driver + ?Sized> Drop for ContextGuard<'_, D> {
     }
 }
 
-/// Runs `call` in the context of `place`, and then makes the caller's context current again. If both fail, returns the
-/// error of `call`.
+/// Runs `call` in the context of `place`, and then makes the caller's context current again.
 #[inline]
 pub fn within<D: Driver + ?Sized, R, E: From<Error>>(
     driver: &D,

@@ -14,7 +14,6 @@ use crate::local::Local;
 /// How many types a thread's cache keeps. When the cache is full, a new type replaces the oldest one.
 pub(crate) const KEPT: usize = 1024;
 
-/// This many entries are searched one by one; a map finds the others.
 const FEW: usize = 8;
 
 #[derive(Debug)]
@@ -91,8 +90,7 @@ impl<T> ByType<T> {
         Some(Rc::clone(&all.entries[place].known))
     }
 
-    /// Returns the entry that is replaced, for the caller to drop outside the borrow: dropping a type may run arbitrary
-    /// code.
+    /// Returns the replaced entry. Drop it after the borrow: dropping a type may run arbitrary code.
     fn keep(&self, kind: &Bound<'_, PyType>, known: &Rc<T>) -> Option<TypeEntry<T>> {
         let address = kind.as_ptr() as usize;
         let entry = TypeEntry { address, _kind: kind.clone().unbind(), known: Rc::clone(known) };
@@ -101,8 +99,6 @@ impl<T> ByType<T> {
 }
 
 impl<T> Local<ByType<T>> {
-    /// The facts about the type of `x`. If nothing is stored about the type, `examine` finds the facts, which are then
-    /// stored.
     #[inline(always)]
     pub(crate) fn known(&self, x: &Bound<'_, PyAny>, examine: Examine<T>) -> PyResult<Rc<T>> {
         match self.with(|table| table.find(x.get_type_ptr() as usize)).flatten() {
@@ -111,7 +107,6 @@ impl<T> Local<ByType<T>> {
         }
     }
 
-    /// Examines the type of `x` again, since the type may have changed.
     #[cold]
     pub(crate) fn reexamine(&self, x: &Bound<'_, PyAny>, examine: Examine<T>) -> PyResult<Rc<T>> {
         let kind = x.get_type();

@@ -29,7 +29,7 @@ create_exception!(
      Warned once for each type. With ``stream=``, the stream of the array's pending work, the host does not wait."
 );
 
-/// Puts the exception `raised` into an [`Error`]. Converting the error to a `PyErr` gives `raised` back.
+/// Converting the error back to a `PyErr` gives `raised`.
 #[cold]
 pub(crate) fn interrupted(py: Python<'_>, raised: PyErr) -> Error {
     let got = raised.get_type(py).name().map_or_else(|_| "an exception".into(), |n| n.to_string());
@@ -48,8 +48,7 @@ impl From<Error> for PyErr {
     }
 }
 
-/// In an extension that links this crate, returns the class of the Python package `cai_bridge`, if the package is
-/// imported.
+/// The class of the Python package `cai_bridge` if the package is imported, else this module's own class.
 fn driver_error(py: Python<'_>) -> Bound<'_, PyType> {
     let own = || py.get_type::<DriverError>();
     if cfg!(feature = "wheel") {
@@ -64,8 +63,7 @@ pub(crate) fn is_driver_error(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance(py, &driver_error(py))
 }
 
-/// Makes the Python exception for `error` at once. PyO3 would make the object later, where an out-of-memory error may
-/// go unreported.
+/// Makes the exception object at once. PyO3 would make it later, where an out-of-memory error may go unreported.
 #[cold]
 fn raised(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let class = match error.kind().class() {

@@ -12,7 +12,7 @@ use pyo3::types::PyCapsule;
 
 use super::interpreter::attached;
 
-/// The name of the capsule that holds a table (`dlpack.h`, "DLPackExchangeAPI").
+/// The capsule's name (`dlpack.h`, "DLPackExchangeAPI").
 pub(super) const NAME: &CStr = c"dlpack_exchange_api";
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ unsafe impl Send for DlparkTable {}
 // SAFETY: nothing writes to the table any more, and the bridge calls its functions with the interpreter's lock.
 unsafe impl Sync for DlparkTable {}
 
-/// Makes dlpark install its table on the class, takes it off, and returns it.
+/// Makes dlpark install its table on the class, removes the table from the class, and returns it.
 pub(super) fn dlparks<T: DlpackExchangeProducer>(py: Python<'_>) -> PyResult<DlparkTable> {
     dlpark::python::install_exchange_api::<T>(py)?;
     let (class, name) = (py.get_type::<T>(), "__dlpack_c_exchange_api__");
@@ -44,8 +44,7 @@ pub(super) fn put<T: PyTypeInfo>(py: Python<'_>, table: DLPackExchangeAPI) -> Py
     py.get_type::<T>().setattr("__dlpack_c_exchange_api__", capsule)
 }
 
-/// Runs `call` with the interpreter's lock. Returns -1 if this thread may not take the lock. An exception that was
-/// pending before is pending again afterwards, unless `call` has set another.
+/// Returns -1 if this thread may not take the interpreter's lock. An exception that was pending stays pending.
 pub(super) fn entered(call: impl FnOnce() -> c_int) -> c_int {
     let answer = attached(|py| {
         let pending = PyErr::take(py);

@@ -7,7 +7,6 @@ use pyo3::types::PyBool;
 use super::text::{shown, type_name};
 use crate::error::{Error, Kind};
 
-/// `None` if the caller passed None or nothing.
 #[inline(always)]
 pub(super) fn parse(name: &'static str, flag: Option<&Bound<'_, PyAny>>) -> PyResult<Option<bool>> {
     flag.map_or(Ok(None), |given| given_flag(name, given).map(Some))

@@ -5,38 +5,31 @@
 pub(crate) enum Habit {
     /// The library's arrays never change. A legacy capsule cannot say so.
     Immutable,
-    /// `__dlpack__` ignores the requested stream. Arrays are ready on the library's current stream, which it calls the
-    /// environment's (tvm-ffi).
+    /// `__dlpack__` ignores the requested stream. Arrays are ready on the library's current stream.
     IgnoresStream,
-    /// Arrays are ready on the library's current stream. `__dlpack__` makes the requested stream wait for the current
-    /// stream, but does not tell which stream is current.
+    /// Arrays are ready on the library's current stream. `__dlpack__` makes the requested stream wait for that stream.
     ReadyOnCurrent,
-    /// Reading the dict is cheaper than calling `__dlpack__`. The dict names the library's current stream, and only the
-    /// library's stream object keeps that stream alive.
+    /// The dict names the library's current stream. Only the library's stream object keeps that stream alive.
     NamesCurrentStream,
     /// The dict leaves out the strides of an array that is contiguous but for strides of 0, such as a broadcast array.
     LeavesOutStrides,
-    /// Arrays have their stream object as the attribute `stream`. Reading it is cheaper than reading the dict, and the
-    /// object keeps the stream alive.
+    /// Arrays have their stream object as the attribute `stream`. The object keeps the stream alive.
     KeepsStreamObject,
-    /// The dict has version 2 and no stream, and is slower to read than the exchange API.
+    /// The dict has version 2 and no stream.
     SilentDict,
-    /// Some tensor subclasses (such as `ReadOnlyTensorWrapper`) raise from `__torch_function__` for every operation but
-    /// the DLPack export, even for `requires_grad`.
+    /// Some tensor subclasses raise for every operation except the DLPack export, even for reading `requires_grad`.
     WrapsTensors,
     /// Each of the library's stream objects keeps its stream alive as long as the object is held.
     NeverClosesStreams,
-    /// In a dict of version 3, None or 0 as `stream`, or no `stream`, means the library's default stream.
+    /// A dict of version 3 without a stream, or with the stream 0, means the library's default stream.
     DefaultStreamUnnamed,
-    /// In a dict of version 3, None as `stream`, or no `stream`, means that nothing is pending, as the specification
-    /// says.
+    /// A dict of version 3 without a stream means that nothing is pending, as the specification says.
     NoneIsNothing,
     /// The dict has version 3 and no `stream`, even while work is pending.
     NeverNamesStream,
     /// The dict has version 3 and None as `stream`, even while work is pending.
     AlwaysNamesNone,
-    /// `__dlpack__` follows DLPack: the memory is on the stated device, and the requested stream waits, unless the
-    /// library also has [`Self::IgnoresStream`].
+    /// `__dlpack__` follows DLPack, except where another habit of the library says otherwise.
     KeepsToDlpack,
     /// `__dlpack__` makes no stream wait, whatever stream is requested.
     OrdersNothing,
@@ -46,8 +39,8 @@ pub(crate) enum Habit {
     TakesNoStream,
     /// `__dlpack__` makes only one capsule per array. The dict gives the same facts at any time.
     OneCapsule,
-    /// As a consumer, the library ignores the streams that dicts name. It works on a default stream unless the program
-    /// passes another stream to it. In such a row, `library` is the module that the program imports to use the library.
+    /// As a consumer, the library ignores the streams that dicts name, and works on a default stream. In such a row,
+    /// `library` is the module that the program imports.
     IgnoresDicts,
 }
 
@@ -91,7 +84,7 @@ impl Habit {
 
 #[derive(Debug)]
 pub(crate) struct HabitRow {
-    /// The dotted name of a package or module, such as `torch`. The modules inside a package belong to it ([`is_of`]).
+    /// The dotted name of a package or module, such as `torch`. The name includes the modules inside the package.
     pub(crate) library: &'static str,
     pub(crate) habit: Habit,
     pub(crate) version: &'static str,
@@ -129,8 +122,7 @@ impl Habits {
         self.0 == 0
     }
 
-    /// Whether the set has a habit besides [`Habit::KeepsToDlpack`] and [`Habit::NoneIsNothing`], which follow the
-    /// protocols.
+    /// Whether the set has a habit that departs from the protocols.
     pub(crate) const fn are_peculiar(self) -> bool {
         self.0 & !(Habit::KeepsToDlpack.bit() | Habit::NoneIsNothing.bit()) != 0
     }

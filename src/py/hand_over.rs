@@ -18,13 +18,12 @@ use crate::stream::{Alive, Elided, Ready, Request, Stream, plan};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recipient<'a, 'py> {
-    /// The consumer's `stream=`.
     pub(crate) argument: &'a StreamArgument<'a, 'py>,
     /// The array that a view exports; `None` if the consumer gets the imported array itself.
     pub(crate) array: Option<&'a Descriptor>,
-    /// The stream that the array is ready on, if the import has just found it. If not, the hand-over finds it.
+    /// The stream on which the array is ready; `None` if the hand-over must find that stream.
     pub(crate) ready_on: Option<Alive<'a>>,
-    /// A second stream that may have pending work on the array, by the array's CAI dict. Set only with `ready_on`.
+    /// For an array imported by DLPack: the stream that the array's CAI dict names.
     pub(crate) dict_stream: Option<Alive<'a>>,
 }
 
@@ -85,8 +84,7 @@ pub(crate) fn hand_over_all<'a, 'py: 'a>(
     Ok(())
 }
 
-/// Makes the consumers' streams wait for the streams that the arrays with the indices `moved` are ready on. Asks every
-/// producer before it records the first event: a producer may queue work when it is asked.
+/// Asks every producer before it records the first event: a producer may queue work when asked.
 fn order_all<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
@@ -95,8 +93,8 @@ fn order_all<'a, 'py: 'a>(
     consumer: &impl Fn(usize) -> Recipient<'a, 'py>,
 ) -> Result<SmallVec<[(usize, Place); 4]>, ItemError> {
     let mut steps: SmallVec<[_; 4]> = moved.iter().map(|_| None).collect();
-    // Decide last about the arrays whose stream object may be closed: asking another producer can run Python code,
-    // which might close such a stream before the wait for it.
+    // Decide last about arrays whose stream object may be closed: asking another producer can run Python code, which
+    // might close such a stream.
     for closes in [false, true] {
         for (step, &item) in steps.iter_mut().zip(moved) {
             let source = &*sources[item];
@@ -123,7 +121,6 @@ fn order_all<'a, 'py: 'a>(
     Ok(steps.iter().map(|(item, step)| (*item, step.at)).collect())
 }
 
-/// Makes `to` wait for the streams that the array is ready on, and records no consumer.
 pub(crate) fn order_for(
     door: &'static str,
     py: Python<'_>,
@@ -143,7 +140,7 @@ pub(crate) fn order_for(
     Ok(())
 }
 
-/// Tries to hand the array over without making the consumer's stream wait. Returns whether it did.
+/// Hands the array over and returns true if the consumer's stream need not wait. Else does nothing.
 #[inline(always)]
 fn stays(
     door: &'static str,
@@ -206,7 +203,6 @@ fn finish(
     if to.array.unwrap_or(&source.array).ptr() != 0 {
         source.set_consumer(py, to.argument, at)?;
     }
-    // The imported array itself is ready on the consumer's stream now, or anywhere if the consumer asked for no order.
     if to.array.is_none() {
         source.ready = Ready::Nothing;
         if let Request::On(stream) = to.argument.request() {
@@ -218,23 +214,20 @@ fn finish(
 }
 
 struct Step<'h> {
-    /// Where the consumer works.
     at: Place,
     named: Option<Stream>,
     order: Order<'h>,
 }
 
 enum Order<'h> {
-    /// The consumer's stream, the second value, waits for the streams that the array is ready on.
+    /// The consumer's stream (the second value) waits for the streams of the first value.
     Wait(Both<'h>, Alive<'h>),
     Elided(Elided),
-    /// Nothing is pending: the host has waited, or the producer has just said so.
     Over,
 }
 
-/// Arrays with the same key share one wait. The flag tells whether the producer said what is pending.
+/// Arrays with the same key share one wait.
 type Pair = (Source, Option<Source>, Place, bool);
-/// A stream, whether it stands in for another stream, and its place.
 type Source = (Stream, bool, Place);
 
 /// Makes no stream wait, but the host may wait in [`ready_streams`].
@@ -265,7 +258,7 @@ fn decide<'h, 'py: 'h>(
     Ok(Step { at, named: request.stream(), order })
 }
 
-/// Fails before the first wait is made, if a graph capture forbids one of the waits.
+/// Fails if a graph capture forbids one of the waits in `steps`.
 fn check(
     door: &'static str,
     sources: &[Box<HeldMemory>],

@@ -13,9 +13,9 @@ use super::interpreter::{Answer, answered, entry};
 
 struct Modules {
     all: PyOnceLock<Py<PyDict>>,
-    /// The addresses of the first 16 modules whose imports were seen to have finished; 0 in free places.
+    /// The addresses of at most 16 modules whose imports have finished; 0 in free places.
     whole: [AtomicUsize; 16],
-    /// Keeps the modules in `whole`, so that no other object gets their addresses.
+    /// Keeps the modules in `whole` alive, so that no other object gets their addresses.
     held: Mutex<Vec<Py<PyAny>>>,
 }
 
@@ -46,7 +46,6 @@ pub(super) fn imported<'py>(
 #[cold]
 fn is_whole(module: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = module.py();
-    // A program puts None into `sys.modules` to block an import.
     if module.is_none() {
         return Ok(false);
     }
@@ -55,7 +54,6 @@ fn is_whole(module: &Bound<'_, PyAny>) -> PyResult<bool> {
         let says = spec.getattr_opt(intern!(py, "_initializing"))?;
         says.map_or(Ok(false), |says| says.is_truthy())
     };
-    // A module whose `_initializing` is missing, or cannot be read, counts as imported.
     if answered(py, says())? == Some(true) {
         return Ok(false);
     }

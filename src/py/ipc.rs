@@ -112,8 +112,7 @@ impl IpcDevice {
         })
     }
 
-    /// Fails if a graph capture keeps the host from waiting for a stream that the array is ready on. If nothing keeps
-    /// that stream alive any more, the host waits for all work on its GPU.
+    /// Fails if the host may not wait for the view's array, because of a graph capture.
     #[staticmethod]
     fn refuse_capture<'py>(view: &Bound<'py, BaseView>) -> Answer<'py> {
         let py = view.py();
@@ -257,8 +256,8 @@ impl IpcStream {
         act(py, || Ok(self.call(py, |driver, stream| driver.free_on(ptr, stream))?))
     }
 
-    /// Queues a copy of the view's array into memory at the address `target` on the GPU. The copy has no gaps. Does not
-    /// make this stream wait for the array.
+    /// Queues a copy of the view's array to the address `target` on the GPU. The copy has no gaps. This stream does not
+    /// wait for the array.
     fn copy<'py>(&self, view: &Bound<'py, BaseView>, target: u64) -> Answer<'py> {
         let (py, view) = (view.py(), view.get());
         act(py, || {

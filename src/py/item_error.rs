@@ -6,7 +6,7 @@ use crate::error::Error;
 
 #[derive(Debug)]
 pub(crate) struct ItemError {
-    /// The number of the array, counted from 0; `None` if the error is about the call as a whole.
+    /// The array's number, from 0; `None` if the error is about the call as a whole.
     pub(crate) item: Option<usize>,
     pub(crate) error: PyErr,
 }
@@ -20,7 +20,7 @@ impl ItemError {
         Self { item: self.item, error: change(self.error) }
     }
 
-    /// Renumbers the array for a longer list: `among` has the number of each array in the longer list.
+    /// Replaces the array's number `item` by `among[item]`.
     pub(crate) fn among(self, among: &[usize]) -> Self {
         Self { item: self.item.map(|item| among[item]), error: self.error }
     }

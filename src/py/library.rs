@@ -14,7 +14,7 @@ use crate::stream::{Ready, Stream};
 
 /// The default methods are for a library that does what the protocols say.
 pub(super) trait Library: Sync + fmt::Debug {
-    /// The dotted name of the library's package, such as `torch`. A name in angle brackets is no package's.
+    /// The dotted name of the library's package, such as `torch`. A name in angle brackets is not a package's.
     fn name(&self) -> &'static str;
 
     /// A row may name another package that has classes of the library, such as `jaxlib` for JAX.
@@ -22,7 +22,6 @@ pub(super) trait Library: Sync + fmt::Debug {
         &[]
     }
 
-    /// How to ask for the library's current stream without the functions of [`Self::functions`].
     fn current(&self) -> Option<&dyn Current> {
         None
     }
@@ -31,7 +30,7 @@ pub(super) trait Library: Sync + fmt::Debug {
         None
     }
 
-    /// Each stream object comes with whether its library ignores the streams that dicts name.
+    /// Each stream object, and whether its library ignores the streams that dicts name.
     fn simulated_streams<'py>(
         &self,
         _py: Python<'py>,
@@ -49,7 +48,6 @@ pub(super) trait Library: Sync + fmt::Debug {
         None
     }
 
-    /// The attribute in which the library's stream objects have their handle, also before `__cuda_stream__`.
     fn handle_attribute(&self) -> Option<&'static str> {
         None
     }
@@ -74,7 +72,6 @@ pub(super) trait Library: Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// How to get capsules of arrays of `kind` more cheaply than by `__dlpack__`.
     fn capsules(
         &'static self,
         _kind: &Bound<'_, PyType>,
@@ -82,17 +79,16 @@ pub(super) trait Library: Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// A context manager inside which an array's attributes can be read even if its class raises for every operation.
+    /// A context manager inside which attributes can be read even if the array's class forbids all operations.
     fn unwrapping<'py>(&self, _py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(None)
     }
 
-    /// The search for the program's line skips frames of files with this text in their paths.
+    /// The search for the program's source line skips frames whose file path contains this text.
     fn frames(&self) -> Option<&'static str> {
         None
     }
 
-    /// A quicker way to make the library's arrays than calling `make`, the function by which `convert` makes them.
     fn makes(&self, _make: &Bound<'_, PyAny>) -> Option<Box<dyn Makes>> {
         None
     }
@@ -126,34 +122,30 @@ pub(super) trait Functions: Sync + fmt::Debug {
 
 /// Streams that a library never destroys, and hands out in turn.
 pub(super) trait StreamPool: Sync + fmt::Debug {
-    /// The streams' handles on a GPU. `None` if the library has no such GPU, or has not initialised its GPU side yet:
-    /// asking would initialise it.
+    /// The handles of the pool's streams on a GPU. `None` if the library has not initialised that GPU yet.
     fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>>;
 
-    /// Whether the library passes a stream of this pool as `stream=`, but computes on a stream outside the pool, as JAX
-    /// does. The library itself makes the outside stream wait for the stream that it passed.
+    /// Whether the library computes on a stream outside the pool, as JAX does.
     fn is_apart(&self) -> bool {
         false
     }
 
-    /// `None` if the library does not say. The library never destroys that stream.
+    /// The stream outside the pool on which the library computes; `None` if the library does not say.
     fn computes_on(&self, _py: Python<'_>, _ordinal: i32) -> PyResult<Option<u64>> {
         Ok(None)
     }
 }
 
-/// A quick way to get the capsules of a library's arrays, used only after a comparison with `__dlpack__`. The bridge
-/// never passes -1 ("no order") to the `__dlpack__` of these arrays, since JAX's does not accept it.
+/// A quick way to get the capsules of a library's arrays, used only after a comparison with `__dlpack__`.
 pub(super) trait Capsules: Sync + fmt::Debug {
-    /// `None` if the quick way cannot export `x`, or if no comparison has shown yet that it agrees with `__dlpack__`.
+    /// `None` if the quick way cannot export `x`, or was not compared with `__dlpack__` yet.
     fn quickly<'py>(
         &self,
         x: &Bound<'py, PyAny>,
         stream: u64,
     ) -> PyResult<Option<Bound<'py, PyAny>>>;
 
-    /// Returns the capsule of `public`, which calls `__dlpack__`, and compares it with the quick way's until one
-    /// comparison has decided on the quick way.
+    /// Returns the capsule of `public`, which calls `__dlpack__`. May compare that capsule with the quick way's.
     fn compared<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -188,7 +180,7 @@ pub(crate) struct ArrayParts<'py> {
 #[derive(Debug)]
 pub(super) struct AttributeQuestions {
     pub(super) shape: ObjectQuestion,
-    /// Whether the elements lie in C order without gaps. If so, the strides need not be read.
+    /// Asks whether the array is C-contiguous. If so, the strides are not read.
     pub(super) contiguous: Option<ObjectQuestion>,
     pub(super) strides: ObjectQuestion,
     pub(super) dtype: ObjectQuestion,
@@ -199,8 +191,7 @@ pub(super) trait Address: Send + Sync + fmt::Debug {
     /// `None` if the array's dict must be read.
     fn read(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<u64>>;
 
-    /// What the array says about its pending work, and who names the stream. With [`NamedBy::Library`] the first value
-    /// is not used. `None` if the array's dict must be read.
+    /// What the array says about its pending work, and who names the stream. `None` if the array's dict must be read.
     fn stream<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<(Ready, NamedBy<'py>)>>;
 }
 
@@ -222,7 +213,6 @@ struct LibraryLists {
 struct Libraries {
     known: OnceLock<LibraryLists>,
     are_registered: AtomicBool,
-    /// Whether [`_forget_habits`] was called.
     forgotten: AtomicBool,
 }
 
@@ -308,8 +298,8 @@ pub(super) fn _habits() -> Vec<(&'static str, String, &'static str, &'static str
     rows().map(row).collect()
 }
 
-/// Also returns the first library with a row that applies to the class. A row applies if `are_of` is true for what its
-/// habit is about and for its package.
+/// The habits of a class, and the first library with a row that applies to the class. A row applies if `are_of` returns
+/// true for the row.
 pub(super) fn habits_of(
     are_of: impl Fn(About, &str) -> bool,
 ) -> (Habits, Option<&'static dyn Library>) {
@@ -317,8 +307,8 @@ pub(super) fn habits_of(
         return (Habits::NONE, None);
     }
     let has = |row: &HabitRow| are_of(row.habit.about(), row.library);
-    // If a row of an inner package applies to the class, no row of the outer package does. For instance, the buffers of
-    // a callback in JAX (`jax.experimental.buffer_callback`) have none of the habits of `jax`.
+    // If a row of an inner package applies to the class, no row of the outer package does. JAX's callback buffers
+    // (`jax.experimental.buffer_callback`), for instance, have no habits of `jax`.
     let is_inner =
         |row: &HabitRow, outer: &str| row.library != outer && is_of(row.library, outer) && has(row);
     let known = rows().filter(|row| has(row) && !rows().any(|other| is_inner(other, row.library)));

@@ -96,8 +96,8 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
-        // Check this first: PyO3 makes each class once per process, and the class would belong to a subinterpreter that
-        // imports the module first. CPython itself refuses the import in a subinterpreter with a GIL of its own.
+        // Check this first: PyO3 makes each class once per process, and so for the interpreter that imports the module
+        // first.
         if super::native::interpreter(py) != 0 {
             return Err(PyImportError::new_err(
                 "cai_bridge: got a subinterpreter; allowed: the main interpreter",
@@ -114,8 +114,7 @@ mod _core {
         let view = py.get_type::<BaseView>();
         view.setattr("__del__", view.getattr("__del__")?)?;
         module.add_class::<CaiView>()?;
-        // The module does not export this type, but imports compare objects with it. Make the type now: if memory is
-        // too short to make it during an import, PyO3 panics.
+        // Make the type now: if memory is too short to make the type during an import, PyO3 panics.
         py.get_type::<ArrayView>();
         module.add_class::<DLPackView>()?;
         let failed = py.get_type::<DriverError>();

@@ -74,13 +74,11 @@ pub(crate) fn _dtypes() -> Vec<(&'static str, u8, u8, &'static str)> {
     Dtype::all().map(row).collect()
 }
 
-/// Makes and caches NumPy's own dtypes, so that [`known`] finds them.
 pub(crate) fn know_all(py: Python<'_>) -> PyResult<()> {
     Dtype::all().filter(|known| !known.is_opaque()).try_for_each(|known| dtype(py, known).map(drop))
 }
 
-/// For a type that NumPy lacks, the dtype is that of `ml_dtypes`, or raw bytes if `ml_dtypes` lacks the type too. Such
-/// a dtype is not cached, since `ml_dtypes` may be installed later.
+/// For a type that NumPy lacks, returns the dtype of `ml_dtypes`, or else raw bytes.
 pub(crate) fn dtype(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayDescr>> {
     dtype.check_shared()?;
     let known = &NUMPY.dtypes[dtype.index()];
@@ -104,12 +102,12 @@ pub(crate) fn dtype(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayD
     PyArrayDescr::new(py, dtype.typestr())
 }
 
-/// The key of the producer's own dtype among the entries kept for an array that only CAI can express.
+/// The key of the producer's own dtype in the dict that [`dtype_of_words`] reads.
 pub(crate) fn exact(py: Python<'_>) -> &Bound<'_, PyString> {
     intern!(py, "dtype")
 }
 
-/// The dtype is the producer's own under the key [`exact`], else that of `descr`, else that of `typestr`.
+/// Returns the producer's own dtype (the key [`exact`]), else that of `descr`, else that of `typestr`.
 pub(crate) fn dtype_of_words<'py>(
     words: &Bound<'py, PyDict>,
 ) -> PyResult<Bound<'py, PyArrayDescr>> {
@@ -124,8 +122,7 @@ pub(crate) fn dtype_of_words<'py>(
     }
 }
 
-/// The structured dtype of a `descr`, and its size in bytes. Raw bytes (`V`) with neither name nor title are padding.
-/// Any other field without a name is called `f` and its index, such as `f0`.
+/// Also returns the dtype's size in bytes. Raw bytes (`V`) with neither name nor title are padding.
 fn of_fields<'py>(fields: &Bound<'py, PyList>) -> PyResult<(Bound<'py, PyArrayDescr>, usize)> {
     let py = fields.py();
     let (names, formats) = (PyList::empty(py), PyList::empty(py));
@@ -212,7 +209,7 @@ pub(crate) fn empty<'py>(
 pub(crate) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let Some(numpy) = imported(py, intern!(py, "numpy"))? else { return Ok(false) };
-    // A NumPy that another thread is importing has no such class yet.
+    // While another thread imports NumPy, the class may be missing.
     let Some(class) = numpy.getattr_opt(intern!(py, "ndarray"))? else { return Ok(false) };
     x.is_instance(&class)
 }

@@ -13,8 +13,7 @@ use super::interpreter::{Signals, answered};
 
 macro_rules! plain {
     ($($type:ty),+) => {
-        /// Whether `x` is None, or an object of exactly `int`, `float`, `complex`, `bool`, `str` or `bytes`. These hold
-        /// no array, and a tree may have very many of them.
+        /// Whether `x` is None, or an object of exactly `int`, `float`, `complex`, `bool`, `str` or `bytes`.
         pub(super) fn is_plain(x: &Bound<'_, PyAny>) -> bool {
             x.is_none() $(|| x.is_exact_instance_of::<$type>())+
         }
@@ -29,7 +28,7 @@ macro_rules! plain {
 
 plain!(PyInt, PyFloat, PyString, PyBool, PyBytes, PyComplex);
 
-/// Whether `x` is assumed to keep no array's memory alive. Such an object is refused as a dict's owner.
+/// Whether `x` is assumed to keep no array's memory alive.
 pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let is_fixed = is_plain(x)
@@ -38,7 +37,7 @@ pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
         || x.is_exact_instance_of::<PyRange>()
         || x.is_exact_instance_of::<PySlice>();
     if let Ok(class) = x.cast::<PyType>() {
-        // A class that was made at run time, such as one defined in Python, may have attributes that keep memory alive.
+        // A class that was made at run time may have attributes that keep memory alive.
         return Ok(class.getattr(intern!(py, "__flags__"))?.extract::<u64>()? & HEAP_TYPE == 0);
     }
     if x.is_exact_instance_of::<PyCFunction>() {
@@ -55,10 +54,9 @@ pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(is_fixed || is_numpys_number(x)? || is_of_constants(x)?)
 }
 
-/// The most items of a container that are examined. A longer container counts as one that may keep memory alive.
+/// The most items of a container that are examined. Longer containers are assumed to keep memory alive.
 const LOOKED_AT: usize = 64;
 
-/// Whether all items of a container are constants; of a dict, all values.
 fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if x.len()? > LOOKED_AT {
         return Ok(false);
@@ -82,8 +80,7 @@ fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(true)
 }
 
-/// Classes whose objects are assumed to keep no array's memory alive, as module and name. A class of this name in a
-/// submodule of the module counts, too.
+/// Classes whose objects are assumed to keep no array's memory alive, as module and name.
 const OF_CONSTANTS: [(&str, &str); 17] = [
     ("builtins", "str"),
     ("builtins", "bytes"),
@@ -153,7 +150,7 @@ fn is_numpys_number(x: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// The most levels of nested lists that are examined. NumPy allows no more dimensions.
 const DEEPEST: usize = 64;
 
-/// Only the first of nested lists is looked into. Objects of classes derived from `list` and `tuple` do not count.
+/// Looks only into the first of nested lists. Objects of classes derived from `list` or `tuple` do not count.
 pub(super) fn is_of_numbers(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let (py, mut signals, mut level) = (x.py(), Signals::default(), x.clone());
     for _ in 0..DEEPEST {

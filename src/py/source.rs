@@ -1,5 +1,5 @@
-//! Finds the streams on which an imported array is ready, and their place. Makes another stream wait for them, and
-//! checks the GPU of a stream that the caller names.
+//! Finds the streams on which an imported array is ready, and makes other streams wait for them. Checks the GPU of a
+//! stream that the caller names.
 
 use pyo3::prelude::*;
 
@@ -13,8 +13,7 @@ use crate::error::Result;
 use crate::order::{self, Purpose};
 use crate::stream::{Alive, Ready, Stream};
 
-/// Where the consumers of `array` work: at `place`, like the producer, or on another GPU if the memory is exported as
-/// that GPU's.
+/// The GPU and context in which consumers of `array` work: `place`, or another GPU if `array` names that GPU.
 pub(crate) fn consumers_place(array: &Descriptor, place: Place) -> Place {
     match array.device() {
         Device { kind: MemoryKind::Device, id } if id != place.ordinal => Place::gpu(id),
@@ -22,8 +21,7 @@ pub(crate) fn consumers_place(array: &Descriptor, place: Place) -> Place {
     }
 }
 
-/// The place of the array's streams, for a caller that names no place. Asks the driver about pinned and managed memory:
-/// DLPack says device 0 for both.
+/// The GPU and context of the array. Asks the driver about pinned and managed memory: DLPack says device 0 for both.
 #[inline(always)]
 pub(crate) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
     if array.device().kind == MemoryKind::Device || array.ptr() == 0 {
@@ -32,11 +30,11 @@ pub(crate) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
     driver.locate(array.ptr()).map(Place::owning)
 }
 
-/// The stream on which memory is ready, and perhaps a second one. A user of the memory must wait for both.
+/// The one or two streams that a user of the memory must wait for.
 pub(crate) type Both<'h> = (Alive<'h>, Option<Alive<'h>>);
 
-/// The streams that the array is ready on; `None` if nothing is pending. If nothing keeps the first stream alive any
-/// more, makes the host wait for all work in its context, and returns `None`.
+/// The streams on which the array is ready; `None` if nothing is pending. If the first stream may be destroyed, makes
+/// the host wait for the stream's context and returns `None`.
 pub(crate) fn ready_streams<'h>(
     py: Python<'_>,
     door: &'static str,
@@ -61,7 +59,7 @@ fn alive_or_waited<'h>(
     }
 }
 
-/// Makes the host wait for all work in the context in which `lost`, a stream that nothing keeps alive, is taken to be.
+/// Makes the host wait for all work in the context of `lost`, a stream that may already be destroyed.
 #[cold]
 fn wait_for_lost(
     py: Python<'_>,
@@ -74,7 +72,7 @@ fn wait_for_lost(
     Ok(wait_for_all(py, door, &held.driver, place, WaitReason::StreamGone)?)
 }
 
-/// Makes `to` wait for both streams. If a capture forbids one of the waits, makes neither.
+/// Makes `to` wait for one or two streams. If a graph capture forbids one of two waits, makes neither.
 #[inline]
 pub(crate) fn connect_both(
     py: Python<'_>,
@@ -91,9 +89,8 @@ pub(crate) fn connect_both(
     }
 }
 
-/// Fails if `stream` is a handle on another GPU than its place says, and the array is in device memory. Streams of
-/// every GPU may use managed and pinned memory: for such an array, returns the place of a handle. Else returns `at`. An
-/// array without an address needs no check.
+/// For an array in device memory, fails if `stream` has a handle of another GPU than its place names. For pinned and
+/// managed memory, returns the place that the driver reports for the handle.
 #[inline]
 pub(crate) fn check_stream(
     array: &Descriptor,
@@ -113,8 +110,7 @@ pub(crate) fn check_stream(
     Ok(at)
 }
 
-/// Like [`check_stream`]. For a non-empty array in device memory, also fails if a stream object names a default stream
-/// of another GPU than that of `at`.
+/// Like [`check_stream`], and also checks the GPU that a stream object names for a default stream.
 #[inline]
 pub(crate) fn check_argument(
     array: &Descriptor,

@@ -1,5 +1,4 @@
-//! Text for messages, mostly about foreign objects. Describing an object may run its own code, so an interrupt is
-//! returned as an error. Of a long text only the beginning is copied.
+//! Text for messages. Describing an object may run the object's code, so an interrupt is returned as an error.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -66,7 +65,7 @@ pub(crate) fn error_text(py: Python<'_>, error: &PyErr) -> PyResult<String> {
 
 const MESSAGE: usize = 5 * SHOWN;
 
-/// The beginning of an attribute's value; `None` if that is no string, or cannot be read.
+/// The beginning of a string attribute; `None` if the attribute cannot be read or is not a string.
 pub(crate) fn attribute(
     object: &Bound<'_, PyAny>,
     name: &Bound<'_, PyString>,

@@ -1,4 +1,4 @@
-//! Per-thread state that nested calls share: re-entrancy guards, what the running calls are doing, and a few caches.
+//! Per-thread state that nested calls share, and a few caches.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -8,16 +8,16 @@ use pyo3::prelude::*;
 
 use crate::local::local;
 
-/// The thread's state. Nothing in it is dropped with the thread, so an ending thread still has it.
+/// The state has no destructor, so that calls on an ending thread can still use it.
 pub(crate) struct Doing {
     once: [Cell<bool>; 3],
-    /// The generation that a holder gets if this thread makes it now (`lease/generation.rs`).
+    /// See `lease/generation.rs`.
     pub(crate) generation: Cell<u32>,
-    /// The number of the last trace to which this thread has told its name.
+    /// The number of the last trace that has this thread's name.
     pub(crate) trace: Cell<u64>,
-    /// The last stream that this thread found in a library's pool, and its GPU.
+    /// The handle and GPU of the last stream that this thread found in a library's pool.
     pub(crate) pooled: Cell<(u64, i32)>,
-    /// The addresses of the objects that this thread is asking; the asking calls keep the objects alive.
+    /// The addresses of the objects that running calls of [`asking`] keep alive.
     asked: Stack<usize>,
     pub(crate) releasing: Stack<usize>,
     pub(crate) streams: Stack<(u64, Py<PyAny>)>,
@@ -37,12 +37,11 @@ local! {
     };
 }
 
-/// A thread has each mark at most once: nested code cannot set it again ([`Once::begin`]).
+/// A mark that a thread sets while it does something that must not nest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Once {
     /// Forwarding an event to Python's `logging`, or running code whose events must not be logged.
     Telling,
-    /// Asking a function for a library's stream: the function may itself read or end an array.
     AskingFunctions,
     /// Running code that must ask no held object, and no library's Python function, for a stream.
     Unasked,
@@ -52,12 +51,11 @@ pub(crate) enum Once {
 pub(crate) struct OnceGuard(Once);
 
 impl Once {
-    /// `None` if the thread is doing `self` already.
+    /// `None` if this thread has set the mark already.
     #[inline]
     pub(crate) fn begin(self) -> Option<OnceGuard> {
         let before = DOING.with(|doing| doing.once[self as usize].replace(true));
-        // Build the guard only if the thread was not doing this already: a second guard's drop would clear the outer
-        // call's mark.
+        // Build no second guard: its drop would clear the outer call's mark.
         (before == Some(false)).then(|| OnceGuard(self))
     }
 
@@ -74,8 +72,7 @@ impl Drop for OnceGuard {
     }
 }
 
-/// A stack is not dropped with its thread, so a call on an ending thread can still use it. An empty stack owns no heap
-/// memory, so a thread that ends with an empty stack leaks nothing.
+/// A stack without a destructor. An empty stack owns no heap memory, so it leaks nothing when its thread ends.
 pub(crate) struct Stack<T>(ManuallyDrop<RefCell<Notes<T>>>);
 
 struct Notes<T> {
@@ -99,8 +96,7 @@ impl<T> Stack<T> {
         }
     }
 
-    /// Takes out the newest value for which `is_meant` is true, if values are taken out in the reverse order of their
-    /// pushes.
+    /// Takes out the newest value for which `is_meant` is true.
     #[inline]
     pub(crate) fn take(&self, is_meant: impl Fn(&T) -> bool) -> Option<T> {
         let mut notes = self.0.borrow_mut();
@@ -120,7 +116,7 @@ impl<T> Stack<T> {
         notes.first.iter().flatten().chain(&notes.rest).filter(|note| is_meant(note)).count()
     }
 
-    /// Looks at the newest value first, if values are taken out in the reverse order of their pushes.
+    /// Looks at the newest value first.
     #[inline]
     pub(crate) fn find<R>(&self, look: impl Fn(&T) -> Option<R>) -> Option<R> {
         let notes = self.0.borrow();
@@ -128,11 +124,10 @@ impl<T> Stack<T> {
     }
 }
 
-/// How many calls of [`asking`] may nest on a thread. Calls nest if a class's `__dlpack__` itself uses the bridge.
+/// How many calls of [`asking`] may nest on a thread.
 const DEEPEST: usize = 64;
 
-/// Marks `x` as being asked while `question` runs: `question` calls a DLPack method of `x` or reads its
-/// `__cuda_array_interface__`. Raises `RecursionError` if more than [`DEEPEST`] questions are nested on this thread.
+/// Marks `x` as being asked while `question` runs. Raises `RecursionError` if more than [`DEEPEST`] questions nest.
 pub(crate) fn asking<T>(
     x: &Bound<'_, PyAny>,
     question: impl FnOnce() -> PyResult<T>,
@@ -152,7 +147,7 @@ pub(crate) fn asking<T>(
     if depth.is_some_and(|depth| depth > DEEPEST) { Err(endless(x)?) } else { question() }
 }
 
-/// Whether this thread is asking `x` now. If so, asking `x` again may recurse.
+/// Whether this thread is inside [`asking`] for `x`.
 pub(crate) fn is_asked(x: &Bound<'_, PyAny>) -> bool {
     let address = x.as_ptr().addr();
     let many = DOING.with(|doing| doing.asked.count(|known| *known == address));

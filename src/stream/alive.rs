@@ -1,8 +1,5 @@
-//! The proof that a stream is alive.
-//!
-//! A handle is a bare address: using it after its stream is destroyed kills the process (SIGSEGV in `cuEventRecord`,
-//! H200, driver 580, 2026-11). So driver calls take only an [`Alive`] stream, which lives no longer than what keeps the
-//! stream alive.
+//! The proof that a stream is alive. Using a handle after its stream is destroyed kills the process (SIGSEGV in
+//! `cuEventRecord`, H200, driver 580, 2026-11). So driver calls take only an [`Alive`] stream.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -21,14 +18,12 @@ pub struct Alive<'a> {
 }
 
 impl Alive<'_> {
-    /// The legacy default stream of `place`, which exists as long as its context. If the context is destroyed, driver
-    /// calls on the stream fail ([`crate::order::within`]).
+    /// The legacy default stream of `place`, which exists as long as the context of `place` does.
     pub const fn legacy(place: Place) -> Self {
         Self::new(Stream::Legacy, place)
     }
 
-    /// The legacy default stream of `place`, as the stand-in for blocking streams whose handles are lost or unknown.
-    /// CUDA orders it with them both ways, but only by work queued on the legacy stream itself.
+    /// The legacy default stream of `place`, in place of blocking streams that may be destroyed or are unknown.
     pub const fn standing_in(place: Place) -> Self {
         Self { stands_in: true, ..Self::new(Stream::Legacy, place) }
     }
@@ -55,7 +50,7 @@ impl Alive<'_> {
     ///
     /// # Safety
     ///
-    /// The stream is not destroyed during `'a`.
+    /// The stream must not be destroyed during `'a`.
     pub const unsafe fn kept(stream: Stream, place: Place) -> Self {
         Self::new(stream, place)
     }
@@ -65,14 +60,12 @@ impl Alive<'_> {
         self.stream
     }
 
-    /// The stream's device and context. For a stream with a handle this is the place that the caller expects; the
-    /// driver may know another context.
+    /// The stream's device and context, as the constructor's caller stated them.
     pub const fn place(self) -> Place {
         Place { ordinal: self.ordinal, context: self.context }
     }
 
-    /// The stream, as the calling thread can name it: another thread's per-thread default stream becomes the legacy
-    /// one.
+    /// The stream as this thread can name it: another thread's per-thread default stream becomes the legacy one.
     pub fn named_here(self) -> Stream {
         match self.stream {
             Stream::PerThread(_) => self.stream.seen_from(Thread::current()),
@@ -85,13 +78,12 @@ impl Alive<'_> {
         self.named_here().handle()
     }
 
-    /// Whether this stream stands in for blocking streams whose handles are lost or unknown.
+    /// Whether this legacy default stream is used in place of blocking streams that may be destroyed or are unknown.
     pub const fn stands_in(self) -> bool {
         self.stands_in
     }
 
-    /// Whether both are the same stream. A stand-in counts as the plain legacy stream. Two equal handles are the same
-    /// stream, whatever their places.
+    /// Whether both are the same stream. Equal handles mean the same stream, whatever the places are.
     pub fn is(self, other: Alive<'_>) -> bool {
         self.is_at(other.stream, other.place())
     }

@@ -11,18 +11,16 @@ pub enum Elided {
     NothingPending,
     /// The consumer asked for no order (-1).
     NotAsked,
-    /// The producer named no stream. The legacy default stream may hold its work, but nothing may wait for that
-    /// stream while a blocking stream is captured.
+    /// The producer named no stream, and a capture of a blocking stream forbids a wait for the legacy default stream.
     UnsaidInCapture,
     /// The consumer is told the producer's stream, and orders its own work after that stream.
     StreamPassedOn,
-    /// Another array of the same call is ready on the same stream. Its wait, or its reason to need none, holds for this
-    /// array too.
+    /// Another array of the call is ready on the same stream. One wait, or one reason for none, serves both arrays.
     Together,
     /// At the end: the memory had no consumer.
     NoConsumer,
-    /// At the end: the consumer's work is captured into a graph, or may be, and the producer's stream takes no part in
-    /// that capture. Each launch runs the work later, so an edge made now cannot order the work.
+    /// At the end: the consumer's work may be captured in a graph. A wait made now cannot order the graph's later
+    /// launches.
     Captured,
 }
 
@@ -42,8 +40,7 @@ impl Elided {
     }
 }
 
-/// Why a consumer with this `request` need not wait for memory that is `ready`. `None` means that [`between`] decides,
-/// from the two streams.
+/// Why a consumer with this `request` need not wait for `ready` memory. `None` leaves the decision to [`between`].
 pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
     match (ready, request) {
         (Ready::Nothing, _) => Some(Elided::NothingPending),
@@ -53,16 +50,11 @@ pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
     }
 }
 
-/// Why work queued on `to` follows work queued on `from` without an event. `None` means that the calling thread must
-/// record an event on `from` and make `to` wait for it.
+/// Why work queued on `to` follows work queued on `from` without an event. `None` means that `to` must wait for an
+/// event on `from`.
 ///
-/// If the legacy default stream stands in for two streams, an event is needed too: the event follows the first stream's
-/// work, and the second stream's later work follows the event.
-///
-/// The driver itself orders the legacy default stream after the blocking streams of its context ("Stream
-/// synchronization behavior" in CUDA's driver API). An event is needed all the same: a user on the legacy stream may
-/// pass the memory on to a blocking stream, which follows only work and waits that are queued on the legacy stream
-/// (`tests/gpu/test_driver_twins.py`).
+/// An event is needed between the legacy default stream and a blocking stream, too, although CUDA orders the two: a
+/// user may pass the memory on to another blocking stream (`tests/gpu/test_driver_twins.py`).
 pub fn between(from: Alive<'_>, to: Alive<'_>) -> Option<Elided> {
     (from.is(to) && !from.stands_in()).then_some(Elided::SameStream)
 }

@@ -124,7 +124,7 @@ impl Stream {
     }
 
     /// This stream, as the thread `here` can name it. No thread can name another thread's per-thread stream, so the
-    /// legacy default stream stands in for it. Per-thread default streams are blocking, and an event on the legacy
+    /// legacy default stream is named in its place. Per-thread default streams are blocking, and an event on the legacy
     /// stream follows all earlier work of the context's blocking streams.
     #[must_use]
     pub fn seen_from(self, here: Thread) -> Self {

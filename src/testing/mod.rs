@@ -19,7 +19,7 @@ use crate::stream::{Stream, Thread};
 /// Arrays and streams belong to the machine that they were made on. They cannot be used on another machine.
 ///
 /// A mistake also fails a test that forgets [`check`](SimulatedCuda::check). When the last clone of the machine is
-/// dropped, it checks, and panics with the first mistake unless the test panics already.
+/// dropped, the drop checks, and panics with the first mistake unless the test panics already.
 ///
 /// ```should_panic
 /// # use cai_bridge::Array;
@@ -50,8 +50,7 @@ use crate::stream::{Stream, Thread};
 #[derive(Debug, Clone)]
 pub struct SimulatedCuda(Arc<Checked>);
 
-/// The drop runs the queued work, and panics with the first mistake that was not read. In a thread that panics, or in a
-/// forked child, the drop does nothing.
+/// The drop runs the queued work, and panics with the first mistake that no call has returned.
 #[derive(Debug)]
 struct Checked(Arc<Simulated>);
 
@@ -103,7 +102,7 @@ impl SimulatedCuda {
         SimulatedStream::new(&self.handle(), ordinal).map(DeviceStream::Simulated)
     }
 
-    /// Runs the queued work. Fails with the program's first mistake since the last call of this or of
+    /// Runs the queued work. Fails with the program's first mistake since the last call of `check` or
     /// [`reports`](SimulatedCuda::reports), if there is one.
     ///
     /// # Errors
@@ -120,7 +119,7 @@ impl SimulatedCuda {
         }
     }
 
-    /// Runs the queued work, and returns the program's mistakes since the last call of this or of
+    /// Runs the queued work, and returns the program's mistakes since the last call of `reports` or
     /// [`check`](SimulatedCuda::check): the first 10,000 of them.
     ///
     /// A test that expects a race calls this after it has dropped its arrays. Freeing memory is an access, too: a
@@ -286,8 +285,8 @@ pub struct SimulatedGraph {
 }
 
 impl SimulatedGraph {
-    /// Queues the graph's work on `stream`. It runs after the earlier work on `stream` and after the graph's previous
-    /// launch. If memory that it uses has been freed, [`SimulatedCuda::reports`] tells so.
+    /// Queues the graph's work on `stream`. The work runs after the earlier work on `stream` and after the graph's
+    /// previous launch. If the work uses freed memory, [`SimulatedCuda::reports`] says so.
     ///
     /// # Errors
     ///

@@ -30,7 +30,6 @@ const _: () = assert!(size_of::<CUresult>() == size_of::<ResultCode>());
 pub(super) struct Started {
     pub(super) library: &'static Library,
     pub(super) calls: Calls,
-    /// `cuInit`'s result.
     pub(super) initialised: ResultCode,
 }
 
@@ -47,7 +46,7 @@ pub(super) fn start() -> Result<Started> {
         return Err(Error::new(Kind::DriverMissing, got));
     };
     let found = start(library)?;
-    // The library with the plain name may be the toolkit's stub. The stub does not have the versioned name.
+    // The library `libcuda.so` may be the toolkit's stub. The stub does not have the versioned name `libcuda.so.1`.
     match (found.initialised == STUB_LIBRARY).then(sys::versioned).flatten() {
         Some(library) => start(library),
         None => Ok(found),
@@ -289,8 +288,7 @@ fn failed(error_name: ErrorName, symbol: &'static str, code: ResultCode) -> Erro
 }
 
 impl Calls {
-    /// Puts the calling thread into the relaxed capture mode until the result is dropped. In this mode a call that CUDA
-    /// names potentially unsafe, such as an allocation, does not spoil captures of other streams.
+    /// Until the result is dropped, this thread's allocations do not invalidate graph captures of other streams.
     pub(super) fn relaxed(&self) -> Result<Relaxed<'_>> {
         let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
         // SAFETY: `mode` outlives the call. It is a plain number, so the driver may write any value.
@@ -300,7 +298,7 @@ impl Calls {
     }
 }
 
-/// The drop must run on the thread that made the value, and restores the thread's earlier mode.
+/// Restores the thread's earlier capture mode when dropped. Drop the value on the thread that made it.
 pub(super) struct Relaxed<'a> {
     calls: &'a Calls,
     before: c_uint,

@@ -81,7 +81,7 @@ fn size(count: u64) -> Result<usize> {
     usize::try_from(count).map_err(|_| Error::new(Kind::ExtentOverflow, count.to_string()))
 }
 
-/// The structure for `cuMemcpy3DPeerAsync`. The other copy calls take their addresses and sizes from its fields.
+/// The structure for `cuMemcpy3DPeerAsync`. The other copy calls take their values from the fields of this structure.
 fn planes(transfer: &Transfer<'_>) -> Result<CUDA_MEMCPY3D_PEER_v1> {
     let ([source, target], block) = (CopySide::both(transfer), transfer.block);
     Ok(CUDA_MEMCPY3D_PEER_v1 {
@@ -176,8 +176,8 @@ impl Copies for Cuda {
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
         let (calls, stream, at) = (self.copies()?, native(stream), planes(&transfer)?);
         let for_host = matches!(transfer.route, CopyRoute::Host(_) | CopyRoute::FromHost(_));
-        // The host memory may be pageable. Then the driver may make the host wait for the stream. Outside the relaxed
-        // mode such a wait would spoil captures of other streams.
+        // If the host memory is pageable, the driver may make the host wait for the stream. Outside the relaxed mode,
+        // that wait would invalidate captures of other streams.
         let _relaxed = for_host.then(|| self.calls.relaxed()).transpose()?;
         // SAFETY: the driver reads the structures before the call returns. The assertion above shows that `at` with
         // NULL contexts is also a `CUDA_MEMCPY3D_v2`. `Alive` proves that the stream is alive. The callers in the

@@ -2,7 +2,7 @@
 //! other unused events are in a list that all threads share.
 //!
 //! The driver destroys an event with its context. So the list forgets the events of an earlier context at the same
-//! address. Before CUDA 12 contexts have no numbers, and the list cannot tell the two contexts apart.
+//! address. Before CUDA 12 contexts have no numbers, and the list does not notice a new context at an old address.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -39,8 +39,8 @@ fn spare_of(all: &mut Vec<SpareEvents>, context: Context, life: u64) -> &mut Vec
     &mut spare.events
 }
 
-/// The event that this thread returned last. When the thread ends, the event goes to the shared list: an ending thread
-/// must not call the driver, so it cannot destroy the event.
+/// The event that this thread returned last. It goes to the shared list at the thread's end, when no driver call is
+/// allowed.
 struct Last(Cell<Option<Event>>);
 
 impl Drop for Last {
@@ -58,7 +58,7 @@ local! {
 fn spare_for_all(event: Event) {
     if Cuda::check_process().is_ok() {
         let mut all = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
-        // If the list knows a later context at the same address, the driver has destroyed the event: forget it.
+        // If the list has a later context at the same address, the driver has destroyed the event, so forget the event.
         let is_late =
             |spare: &SpareEvents| spare.context == event.context && spare.life > event.life;
         if !all.iter().any(is_late) {
@@ -76,7 +76,6 @@ pub(super) fn new(calls: &Calls, context: Context, life: u64) -> Result<Event> {
     Ok(Event { handle: event as usize, context, life })
 }
 
-/// `None` if neither this thread nor the shared list has an unused event of `context`.
 #[inline]
 pub(super) fn take(context: Context, life: u64) -> Option<Event> {
     let last = LAST.with(|last| last.0.take()).flatten();
@@ -86,7 +85,7 @@ pub(super) fn take(context: Context, life: u64) -> Option<Event> {
     }
 }
 
-/// Gives `other`, an event of another context, to the shared list.
+/// Takes an event of `context` from the shared list. Gives `other`, an event of another context, to the list.
 #[cold]
 fn spare(other: Option<Event>, context: Context, life: u64) -> Option<Event> {
     if let Some(event) = other {
@@ -100,7 +99,7 @@ fn spare(other: Option<Event>, context: Context, life: u64) -> Option<Event> {
 /// This thread's next [`take`] gets `event`. The event that the thread kept before goes to the shared list.
 #[inline]
 pub(super) fn give_back(event: Event) {
-    // If the ending thread has dropped its `LAST` already, `event` goes to the shared list.
+    // If the thread is ending and has dropped its `LAST`, `event` goes to the shared list.
     let before = LAST.with(|last| last.0.replace(Some(event)));
     if let Some(event) = before.unwrap_or(Some(event)) {
         spare_for_all(event);

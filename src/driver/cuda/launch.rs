@@ -40,8 +40,8 @@ impl Cuda {
     ///
     /// # Safety
     ///
-    /// The function belongs to the current context and takes these arguments. The memory that it accesses is ready on
-    /// `stream`.
+    /// The function belongs to the current context and takes these arguments. The memory that the function accesses is
+    /// ready on `stream`.
     pub unsafe fn launch(&self, launch: Launch<'_>, stream: Alive<'_>) -> Result<()> {
         let calls = self.launches.as_ref().map_err(Clone::clone)?;
         let Launch { function, blocks, threads, shared, cluster, cooperative, arguments } = launch;

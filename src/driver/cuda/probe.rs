@@ -15,22 +15,20 @@ use crate::error::{Error, Kind, Result};
 #[derive(Debug)]
 pub struct Cuda {
     pub(super) calls: Calls,
-    /// `None` before CUDA 12. The numbers distinguish a context or stream from a later one at the same address.
+    /// The calls that number contexts and streams, so that a reused handle is noticed. `None` before CUDA 12.
     pub(super) numbers: Option<NumberCalls>,
-    /// `None` if the driver lacks one of these calls.
     pub(super) modules: Option<ModuleCalls>,
     pub(super) copies: Result<CopyCalls>,
     pub(super) launches: Result<LaunchCalls>,
     pub(super) ipc: Result<IpcCalls>,
-    /// The bridge never releases a context. If a context is destroyed, the driver destroys the bridge's events in it.
+    /// The retained primary contexts, by the GPU's ordinal. The bridge never releases a context.
     pub(super) primary: Box<[OnceLock<Context>]>,
 }
 
 static PROBED: OnceLock<(Process, Result<Cuda>)> = OnceLock::new();
 
 impl Cuda {
-    /// Returns the result of the first search, also an error. Fails in a forked child of the process that found the
-    /// driver.
+    /// Only the first call searches for the driver. Fails in a forked child of the process that searched.
     #[inline]
     pub fn get() -> Result<&'static Self> {
         match PROBED.get() {
@@ -49,7 +47,6 @@ impl Cuda {
         by.check().map(|()| cuda)
     }
 
-    /// Does not search for a driver.
     pub(in crate::driver) fn check_process() -> Result<()> {
         match PROBED.get() {
             Some((by, Ok(_))) => by.check(),
@@ -88,7 +85,7 @@ impl Cuda {
         PROBED.get().is_some()
     }
 
-    /// Whether the bridge retains the device's primary context. Also true for a device that the machine does not have.
+    /// Whether the bridge retains the GPU's primary context. Also true for an ordinal that the machine does not have.
     pub(in crate::driver) fn is_open(&self, ordinal: i32) -> bool {
         let slot = usize::try_from(ordinal).ok().and_then(|at| self.primary.get(at));
         slot.is_none_or(|slot| slot.get().is_some())

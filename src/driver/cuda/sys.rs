@@ -1,8 +1,7 @@
 //! The C types, structures and constants for the driver calls of this crate.
 //!
-//! The crate declares them itself, so that it works beside any version of [cudarc](https://docs.rs/cudarc), however
-//! that loads the driver. The feature `cudarc-sys`, which the wheel sets, replaces them by cudarc's. The compiler then
-//! compares the constants, and the size, alignment and field offsets of most structures.
+//! The crate declares them itself, so that it works beside any version of [cudarc](https://docs.rs/cudarc). With the
+//! feature `cudarc-sys`, which the wheel sets, cudarc's declarations replace them, and the compiler compares the two.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "cudarc-sys")]
@@ -21,7 +20,6 @@ pub(super) use own::*;
 /// The toolkit's stub library has only the plain name, `libcuda.so`.
 const VERSIONED: &str = "libcuda.so.1";
 
-/// The library that cudarc finds first: the driver's, or the toolkit's stub.
 #[cfg(feature = "cudarc-sys")]
 pub(super) fn library() -> Option<&'static Library> {
     use cudarc::driver::sys;
@@ -30,7 +28,7 @@ pub(super) fn library() -> Option<&'static Library> {
     unsafe { sys::is_culib_present().then(|| sys::culib()) }
 }
 
-/// The driver's library, or the toolkit's stub if only the plain name opens.
+/// The driver's library. If `libcuda.so.1` does not open, `libcuda.so`, which may be the toolkit's stub.
 #[cfg(not(feature = "cudarc-sys"))]
 pub(super) fn library() -> Option<&'static Library> {
     // SAFETY: the file is the driver's library or its stub, whose initialisers every CUDA program runs.
@@ -52,7 +50,6 @@ unsafe fn open(name: &str) -> Option<&'static Library> {
     library.ok().map(|library| &*Box::leak(Box::new(library)))
 }
 
-/// Declarations from `cuda.h`, with only the constants that the crate uses.
 #[allow(non_camel_case_types, non_snake_case)]
 #[cfg_attr(feature = "cudarc-sys", allow(dead_code))]
 mod own {
@@ -155,7 +152,6 @@ mod own {
         };
     }
 
-    /// 64 bytes, aligned like a pointer.
     #[repr(C)]
     #[derive(Clone, Copy)]
     pub(crate) union CUlaunchAttributeValue {
@@ -173,7 +169,6 @@ mod own {
     #[derive(Debug, Clone, Copy)]
     pub(crate) struct CUmemAllocationHandleType(pub(crate) c_uint);
 
-    /// Used only behind a pointer.
     #[repr(C)]
     pub(crate) struct CUmemPoolProps([u8; 0]);
 

@@ -1,13 +1,11 @@
 //! How the host waits for all work of a context.
 //!
-//! `cuCtxSynchronize` ends every capture in the context, and kills the process while other threads capture.
-//! `cuModuleUnload` waits for the same work and spoils no capture, and other threads go on queueing work (H100, driver
-//! 580, 2026-11). Loading a module waits as well, and keeps other threads from launching meanwhile. So each wait
-//! unloads the module that the wait before it has loaded, and loads one for the next wait.
+//! `cuCtxSynchronize` invalidates every capture in the context. `cuModuleUnload` waits for the same work, invalidates
+//! no capture and lets other threads queue work (H100, driver 580, 2026-11). Loading a module keeps other threads from
+//! launching. So each wait unloads the module that the wait before it has loaded, and loads one for the next wait.
 //!
 //! No documentation says that unloading waits, so the first wait of the process checks it. If unloading does not wait,
-//! fails, or is missing, and before CUDA 12, the bridge allocates and frees memory instead. That waits too, but holds
-//! up other threads' launches.
+//! the bridge allocates and frees memory instead, which waits as well.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_uint, c_void};
@@ -26,8 +24,7 @@ use crate::error::Result;
 const EMPTY: &CStr =
     c".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry cai_bridge_empty() { ret; }\n";
 
-/// The durations of the work in the three checks. A check whose thread is held up for longer than the work takes sees a
-/// wait although unloading did not wait. So each check has longer work than the check before.
+/// A thread that is held up for longer than this work would wrongly see a wait, so three checks are made.
 const WORK: &[Duration; 3] =
     &[Duration::from_millis(1), Duration::from_millis(2), Duration::from_millis(4)];
 
@@ -39,13 +36,12 @@ struct HostWait {
 static HOST_WAIT: HostWait =
     HostWait { unloading_waits: OnceLock::new(), spare: Mutex::new(Vec::new()) };
 
-/// The module that the next wait for `context` will unload. `life` is the context's number.
+/// The module that the next host wait for `context` will unload. `life` is the context's number.
 #[derive(Debug)]
 struct SpareModule {
     context: Context,
     life: u64,
-    /// The `CUmodule`, if one is loaded. A waiting thread keeps the lock, so a second thread for the same context finds
-    /// the module that the first has loaded. Loading another would hold up other threads' launches.
+    /// A thread holds this lock while it waits, so that no second thread loads another module.
     module: Mutex<Option<usize>>,
 }
 
@@ -53,7 +49,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Drops the slots of earlier contexts at the same address: the driver has unloaded their modules.
+/// Forgets the modules of destroyed contexts at the same address: the driver has unloaded these modules.
 fn spare(context: Context, life: u64) -> Arc<SpareModule> {
     let mut all = lock(&HOST_WAIT.spare);
     all.retain(|spare| spare.context != context || spare.life == life);
@@ -65,15 +61,13 @@ fn spare(context: Context, life: u64) -> Arc<SpareModule> {
     new
 }
 
-/// A host function: a thread of the driver runs it, so it must call neither CUDA nor Python. `work` points to the time
-/// to sleep.
+/// CUDA runs this function on a stream, so the function must make no CUDA call. `work` points to a `Duration`.
 unsafe extern "C" fn sleep(work: *mut c_void) {
     // SAFETY: only `is_seen_to_wait_for` queues this function, and it passes a `&'static Duration` as `work`.
     std::thread::sleep(unsafe { *work.cast::<Duration>() });
 }
 
 impl Cuda {
-    /// Fails if no context is current.
     pub(super) fn wait_for_context(&self) -> Result<()> {
         let current = self.current_context()?;
         let Some(context) = current else {
@@ -84,7 +78,6 @@ impl Cuda {
         let life = self.life(context)?;
         let _relaxed = self.calls.relaxed()?;
         match modules {
-            // If unloading fails or does not wait, wait by freeing memory.
             Some(modules) if modules.wait(context, life).unwrap_or(false) => Ok(()),
             _ => self.calls.wait_by_memory(),
         }
@@ -92,7 +85,7 @@ impl Cuda {
 }
 
 impl ModuleCalls {
-    /// Unloads a module of `context`, which is current. Returns false if unloading does not wait.
+    /// Waits for all work of `context`, which must be current. Returns false if unloading does not wait.
     fn wait(&self, context: Context, life: u64) -> Result<bool> {
         if HOST_WAIT.unloading_waits.get() == Some(&false) {
             return Ok(false);
@@ -102,7 +95,6 @@ impl ModuleCalls {
         let unloaded = module.take().map_or_else(|| self.load_empty(), Ok)?;
         match HOST_WAIT.unloading_waits.get() {
             Some(true) => self.unload_empty(unloaded)?,
-            // Another thread has found that out while this one waited for the slot.
             Some(false) => {
                 *module = Some(unloaded);
                 return Ok(false);
@@ -127,7 +119,7 @@ impl ModuleCalls {
         unsafe { self.unload(module as CUmodule) }
     }
 
-    /// Keeps the result for the process, but not an error. The first check unloads `module`.
+    /// Whether unloading a module waits for queued work. The answer is kept for the process, but an error is not.
     fn is_seen_to_wait(&self, module: usize) -> Result<bool> {
         let mut next = Some(module);
         for work in WORK {

@@ -41,8 +41,7 @@ impl Drop for BorrowedDevice {
 }
 
 impl BorrowedDevice {
-    /// The machine that the table's library uses as its driver now. `None` if the library uses none, or if the table
-    /// has another version.
+    /// The simulated device that is installed in the table's library, if any. `None` for a table of another version.
     ///
     /// # Safety
     ///
@@ -59,7 +58,6 @@ impl BorrowedDevice {
         (!machine.is_null()).then(|| Self { table, machine, process: Process::current() })
     }
 
-    /// The process that borrowed the machine. No other process may call the machine.
     pub const fn process(&self) -> Process {
         self.process
     }
@@ -239,9 +237,9 @@ unsafe extern "C" fn run(data: *mut c_void, machine: Raw) {
     // SAFETY: `queue` passed this pointer to the machine, which frees the data only after the work has run.
     let data = unsafe { &*data.cast::<Data>() };
     let (table, process) = (data.table, Process::current());
-    // This value holds no reference, so none is released. The machine exists, since it is running this work.
+    // No reference to the machine was taken, so none is released.
     let machine = ManuallyDrop::new(BorrowedDevice { table, machine, process });
-    // A panic must not reach the lender. A kernel's task has reported its panic.
+    // A panic must not unwind into the lender's library.
     let _ = caught(|| (data.task)(&*machine));
 }
 

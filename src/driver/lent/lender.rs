@@ -48,8 +48,7 @@ unsafe fn machine<'a>(raw: Raw) -> &'a Simulated {
     unsafe { &*raw.cast::<Simulated>() }
 }
 
-/// Runs `call` and returns 0 or an error code, also for a panic. In a forked child of the machine's process, `call`
-/// does not run.
+/// Returns 0 or an error code, also if `call` panics. In a forked child of the device's process, `call` does not run.
 fn answer(machine: &Simulated, call: impl FnOnce() -> Result<()>) -> u32 {
     let made = || machine.process().check().and_then(|()| call());
     match caught(made) {
@@ -155,7 +154,6 @@ fn carried_out(machine: &Simulated, op: Op, arguments: [u64; 4]) -> Result<[u64;
     })
 }
 
-/// The function and data of a borrower's work.
 struct BorrowerData {
     run: super::LentRun,
     data: *mut c_void,

@@ -14,19 +14,17 @@ pub const VERSION: u32 = 3;
 
 pub const NAME: &std::ffi::CStr = c"cai_bridge.simulated_device";
 
-/// A pointer to a machine. `current` returns it with a reference, which the caller must `release`. A [`LentRun`] gets
-/// it without a reference.
+/// A pointer to a simulated device. The caller of [`LentTable::current`] must `release` the returned pointer.
 pub type Raw = *const c_void;
 
 pub type LentRun = unsafe extern "C" fn(*mut c_void, Raw);
 
-/// The machine calls this function once, to free the work's data.
+/// Frees the data of a piece of work. The simulated device calls this function once.
 pub type LentEnd = unsafe extern "C" fn(*mut c_void);
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct LentWork {
-    /// UTF-8.
     pub name: *const u8,
     pub name_length: usize,
     /// Pairs of an address and a length: first the bytes that the work reads, then the bytes that it writes.
@@ -34,7 +32,7 @@ pub struct LentWork {
     pub reads: usize,
     pub writes: usize,
     pub run: LentRun,
-    /// From the call of `queue` on, the machine owns the data. It frees them with `end`, even if the call fails.
+    /// Once `queue` is called, the simulated device owns the data and frees it with `end`, even if `queue` fails.
     pub data: *mut c_void,
     pub end: LentEnd,
 }
@@ -44,26 +42,24 @@ pub struct LentWork {
 #[derive(Debug)]
 pub struct LentTable {
     pub version: u32,
-    /// Returns this process's machine with a reference, which the caller must `release`; NULL if the process has none.
+    /// Returns the installed simulated device, which the caller must `release`; NULL if none is installed.
     pub current: unsafe extern "C" fn() -> Raw,
     pub release: unsafe extern "C" fn(Raw),
     /// Makes the call with this number in [`Op`]. The two lists are the call's arguments and its results.
     pub call: unsafe extern "C" fn(Raw, u32, *const [u64; 4], *mut [u64; 4]) -> u32,
     pub queue: unsafe extern "C" fn(Raw, u64, *const LentWork) -> u32,
-    /// For running work only.
+    /// Only running work may call this function.
     pub load: unsafe extern "C" fn(Raw, u64, *mut u8, usize) -> u32,
-    /// For running work only.
+    /// Only running work may call this function.
     pub store: unsafe extern "C" fn(Raw, u64, *const u8, usize) -> u32,
-    /// Reads the machine's memory on the host. Runs no queued work.
     pub read_on_host: unsafe extern "C" fn(Raw, u64, *mut u8, usize) -> u32,
-    /// The name of a kernel that failed and the reason, in UTF-8.
+    /// Reports a failed kernel: the kernel's name and the reason, in UTF-8.
     pub failed: unsafe extern "C" fn(Raw, *const u8, usize, *const u8, usize),
 }
 
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $call:literal;)+) => {
         /// The calls whose arguments and results are only numbers. An event is passed as its handle, context and life.
-        /// A stream comes last.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Op {
             $($(#[$doc])* $name = $number,)+
@@ -85,20 +81,19 @@ macro_rules! ops {
 }
 
 ops! {
-    /// From an address: whether it is known, the ordinal, the memory's `DLDeviceType`, and the context or 0.
+    /// Takes an address; returns whether the address is known, the ordinal, the `DLDeviceType`, and the context or 0.
     Pointer = 0, "cuPointerGetAttributes";
     Primary = 1, "cuDevicePrimaryCtxRetain";
-    /// The current context, or 0.
     Current = 2, "cuCtxGetCurrent";
     Ordinal = 3, "cuCtxGetDevice";
     Push = 4, "cuCtxPushCurrent";
     Pop = 5, "cuCtxPopCurrent";
     Life = 6, "cuCtxGetId";
-    /// From a context: the event's handle and life.
+    /// Takes a context; returns the event's handle and life.
     TakeEvent = 7, "cuEventCreate";
     SpareEvent = 8, "cuEventDestroy";
     IsReached = 9, "cuEventQuery";
-    /// From a stream: 0 outside a capture, 1 inside, 2 beside; and the capture's number.
+    /// Takes a stream; returns 0, 1 or 2 for `CaptureStatus`'s variants in their order, and the capture's number.
     CaptureStatus = 10, "cuStreamIsCapturing";
     IsBlocking = 11, "cuStreamGetFlags";
     StreamContext = 12, "cuStreamGetCtx";

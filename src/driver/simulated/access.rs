@@ -14,8 +14,7 @@ use crate::error::Result;
 const COPY: &str = "cuMemcpy";
 
 impl MachineState {
-    /// Checks an access of `who`, whose clock is `clock`. `named` has the numbers of the operations whose race with
-    /// `who` is reported: each is reported once.
+    /// Reports what is wrong with an access of `who`, but no race with an operation whose number is in `named`.
     pub(super) fn touch(
         &mut self,
         who: &Arc<Actor>,
@@ -58,8 +57,6 @@ impl MachineState {
         }
     }
 
-    /// The origin of a new access of the host. An empty clock is enough to check it: every check also asks the host's
-    /// clock.
     pub(super) fn host_access(&mut self, name: &str) -> Arc<Actor> {
         let time = self.host.get(Lane::HOST).saturating_add(1);
         self.host.reach(Lane::HOST, time);
@@ -104,7 +101,6 @@ impl Simulated {
         })
     }
 
-    /// Checks the write for races. Runs no queued work.
     pub fn host_write(&self, ptr: u64, bytes: &[u8], name: &str) -> Result<()> {
         self.make(COPY, |state| {
             let len = u64::try_from(bytes.len()).map_err(|_| codes::INVALID_VALUE)?;
@@ -116,12 +112,11 @@ impl Simulated {
         })
     }
 
-    /// Checks one access of the host to all of `reads` and `writes`. Moves no bytes.
     pub fn host_touch(&self, name: &str, reads: &[Span], writes: &[Span]) {
         self.lock().host_touch(name, reads, writes);
     }
 
-    /// Reads also freed memory, and checks for no race. For running work, and after [`Simulated::host_touch`].
+    /// Reads memory without a check for races, freed memory too.
     pub fn load(&self, ptr: u64, len: u64) -> Result<Vec<u8>> {
         if len == 0 {
             return Ok(Vec::new());
@@ -130,7 +125,7 @@ impl Simulated {
         self.make(COPY, |state| state.memory.load(span).ok_or(codes::ILLEGAL_ADDRESS))
     }
 
-    /// Writes also freed memory, and checks for no race. For running work, and after [`Simulated::host_touch`].
+    /// Writes memory without a check for races, freed memory too.
     pub fn store(&self, ptr: u64, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());

@@ -1,8 +1,7 @@
 //! Allocations and frees.
 //!
-//! Each stream has a pool, which hands a freed block out again at once, as caching allocators do. New work on the
-//! pool's stream follows the stream's earlier work. Earlier work on another stream that uses the block races with the
-//! new work, unless something orders the two.
+//! Each stream has a pool, which hands a freed block out again at once, as caching allocators do. Work on another
+//! stream that still uses the block races with the new work, unless something orders the two.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,8 +26,7 @@ const FREE: &str = "cuMemFree";
 const FREE_ON: &str = "cuMemFreeAsync";
 
 impl MachineState {
-    /// The stream of the allocation's pool, if any. If no live allocation starts at `start`, fails, and reports an
-    /// invalid free unless the allocation was lost with its context.
+    /// The stream of the allocation's pool, if any. Fails if no live allocation starts at `start`.
     fn freeable(&mut self, start: u64, place: Arc<str>) -> DriverResult<Option<StreamId>> {
         if self.memory.is_gone(start) {
             return Err(codes::CONTEXT_IS_DESTROYED);
@@ -65,7 +63,7 @@ impl MachineState {
         self.freeable(start, place)?;
         self.refuse_implicit(stream)?;
         self.refuse_capturing(stream)?;
-        // Another process's block stays open until this process has closed it as often as it has opened it.
+        // This process must close another process's block as often as it has opened the block.
         if self.memory.close(start) == Some(false) {
             return Ok(());
         }
@@ -73,7 +71,6 @@ impl MachineState {
         Ok(())
     }
 
-    /// Takes a freed block of the same length if the pool has one, else a new block. 0 bytes give the pointer 0.
     pub(super) fn take_from_pool(
         &mut self,
         pool: StreamId,
@@ -93,7 +90,6 @@ impl MachineState {
         self.memory.add(nbytes, pointer, label, Some(pool)).ok_or(codes::OUT_OF_MEMORY)
     }
 
-    /// Takes memory outside any pool. 0 bytes give the pointer 0.
     pub(super) fn allocate(
         &mut self,
         context: Context,
@@ -119,7 +115,6 @@ impl MachineState {
         self.memory.add(nbytes, pointer, label, None).ok_or(codes::OUT_OF_MEMORY)
     }
 
-    /// Reports the accesses that race with the free. A block from a pool goes to the pool of the stream `pool`.
     fn mark_freed(&mut self, start: u64, who: &Arc<Actor>, clock: &Clock, pool: Option<StreamId>) {
         let Some(block) = self.memory.at(start) else { return };
         let access = Access::new(who, block.whole());
@@ -137,8 +132,7 @@ impl MachineState {
 }
 
 impl Simulated {
-    /// Aligned to 256 bytes and filled with [`FRESH`](super::FRESH). 0 bytes give the pointer 0. Managed memory belongs
-    /// to no context.
+    /// The memory is aligned to 256 bytes and filled with [`FRESH`](super::FRESH). 0 bytes give the pointer 0.
     pub fn alloc(&self, ordinal: i32, nbytes: u64, kind: MemoryKind, label: &str) -> Result<u64> {
         let context = self.make(ALLOCATE, |state| state.contexts.primary(ordinal))?;
         self.alloc_in(context, nbytes, kind, label)
@@ -154,7 +148,7 @@ impl Simulated {
         self.make(ALLOCATE, |state| state.allocate(context, nbytes, kind, label))
     }
 
-    /// A freed block of the same length is handed out again at once, even if earlier work that uses it has not run.
+    /// Hands out a freed block of the same length at once, even if queued work still uses the block.
     pub fn alloc_from_pool(&self, stream: Stream, nbytes: u64, label: &str) -> Result<u64> {
         self.make(ALLOCATE, |state| {
             let pool = state.stream(stream)?;
@@ -162,7 +156,7 @@ impl Simulated {
         })
     }
 
-    /// Counts a stream-ordered free as soon as it is called.
+    /// Memory counts as free from the call that frees it, even if the free is still queued.
     pub fn bytes_in_use(&self) -> u64 {
         self.lock().memory.in_use()
     }
@@ -171,10 +165,8 @@ impl Simulated {
         self.lock().memory.pointer(ptr).map(|pointer| pointer.ordinal)
     }
 
-    /// Frees in the order of the stream `on`. Without a stream, frees memory from a pool in the order of the pool's
-    /// stream, and other memory at once. Memory from a pool goes to the pool of the stream in whose order it is freed.
-    /// The pointer 0 does nothing. If no live allocation starts at `ptr`, fails, and reports an invalid free unless the
-    /// allocation was lost with its context.
+    /// Frees in the order of the stream `on`. Without `on`, frees memory from a stream's pool in that stream's order,
+    /// and other memory at once.
     pub fn free(&self, ptr: u64, on: Option<Stream>) -> Result<()> {
         if ptr == 0 {
             return Ok(());

@@ -9,7 +9,6 @@ use super::{MachineState, Simulated};
 use crate::error::Result;
 use crate::stream::Thread;
 
-/// The log keeps the last calls up to this number, so that it does not grow in a long program.
 pub const LOGGED: usize = 1 << 16;
 
 #[derive(Debug, Default)]
@@ -18,11 +17,11 @@ pub(super) struct CallLog {
     pub(super) faults: Faults,
 }
 
-/// The error is CUDA's code. The caller adds the call's name.
+/// The error is a `CUresult`.
 pub(super) type DriverResult<T> = Result<T, u32>;
 
 impl Simulated {
-    /// Errors and reports show `call`. [`Self::called`] adds the log and the injected faults.
+    /// Runs `body` without the log and the injected faults. Errors and reports show `call`.
     pub(super) fn make<T>(
         &self,
         call: &'static str,
@@ -33,8 +32,7 @@ impl Simulated {
         body(&mut state).map_err(|code| codes::failed(call, code))
     }
 
-    /// Logs the call and runs `body`. If a fault is due, `body` does not run: the result is the fault's error code, or
-    /// `None` for a fault that suppresses the call.
+    /// Logs the call and runs `body`, unless an injected fault is due. `None` if the fault suppresses the call.
     pub(super) fn called<T>(
         &self,
         call: Call,
@@ -61,7 +59,7 @@ impl Simulated {
         })
     }
 
-    /// For a call whose result the caller needs. If a fault suppresses the call, the call fails.
+    /// Like [`Self::called`], but a suppressed call fails.
     pub(super) fn ask<T>(
         &self,
         call: Call,
@@ -72,7 +70,7 @@ impl Simulated {
             .ok_or_else(|| codes::failed(call.name(), codes::UNKNOWN))
     }
 
-    /// For a call without a result. If a fault suppresses the call, the call succeeds.
+    /// Like [`Self::called`], but a suppressed call succeeds.
     pub(super) fn act(
         &self,
         call: Call,

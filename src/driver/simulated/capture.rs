@@ -5,16 +5,9 @@
 //! Inside a capture a stream has a clock over the capture's own lanes.
 //!
 //! A call that is not allowed during a capture returns CUDA's error and spoils the capture, so that ending the capture
-//! fails as well. Some calls are allowed in no capture mode:
+//! fails as well.
 //!
-//! - On a stream of the capture: a wait for work outside the capture, a stream-ordered allocation or free, a host wait
-//!   for the stream, `cuStreamGetFlags` and `cuStreamGetId`.
-//! - On the legacy default stream beside a captured blocking stream: work, a record, a wait, a host wait.
-//! - For an event of the capture: a host wait, a query.
-//! - A host wait for all contexts.
-//!
-//! Other host waits and event queries depend on the capture's and the thread's mode. `cuModuleUnload` is always
-//! allowed. Not modelled: graph launches inside a capture (refused), external records, memory nodes.
+//! Not modelled: graph launches inside a capture (refused), external records, memory nodes.
 
 use std::collections::HashMap;
 
@@ -28,16 +21,12 @@ use super::{MachineState, Simulated};
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
-/// Which threads' unsafe calls spoil a capture, as in `CUstreamCaptureMode`. A thread has a mode, too, and the milder
-/// of the two counts.
+/// Which threads' unsafe calls invalidate a capture, as in `CUstreamCaptureMode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CaptureMode {
-    /// Calls of any thread.
     #[default]
     Global,
-    /// Calls of the thread that began the capture.
     ThreadLocal,
-    /// Calls of no thread.
     Relaxed,
 }
 
@@ -87,29 +76,27 @@ impl MachineState {
         }
     }
 
-    /// If `stream` is captured, spoils the capture and fails.
+    /// If `stream` is captured, invalidates the capture and fails.
     pub(super) fn refuse_capturing(&mut self, stream: StreamId) -> DriverResult<()> {
         let Some(capture) = self.capture_of(stream) else { return Ok(()) };
         self.spoil(capture);
         Err(codes::STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// If `stream` is captured, spoils the capture and fails, as `cuStreamGetFlags` and `cuStreamGetId` do in every
-    /// capture mode. `cuStreamGetCtx` and `cuStreamIsCapturing` do not (H200, driver 580, 2026-11).
+    /// If `stream` is captured, invalidates the capture and fails, like `cuStreamGetFlags` (H200, driver 580, 2026-11).
     pub(super) fn not_capturing(&mut self, stream: Stream) -> DriverResult<StreamId> {
         let id = self.native(stream)?;
         self.refuse_capturing(id)?;
         Ok(id)
     }
 
-    /// For a host wait for all contexts: if there is a capture, in any mode, spoils all captures and fails.
+    /// If any stream is captured, invalidates all captures and fails.
     pub(super) fn refuse_captures(&mut self) -> DriverResult<()> {
         self.captures.open.values_mut().for_each(|capture| capture.spoiled = true);
         if self.captures.open.is_empty() { Ok(()) } else { Err(codes::STREAM_CAPTURE_UNSUPPORTED) }
     }
 
-    /// For a call that is unsafe during a capture: spoils each open capture whose mode, with this thread's, forbids the
-    /// call, and fails if there is one.
+    /// Invalidates each capture whose mode forbids unsafe calls of this thread. Fails if there is such a capture.
     pub(super) fn refuse_unsafe(&mut self) -> DriverResult<()> {
         let here = Thread::current();
         let mine = self.captures.modes.get(&here).copied().unwrap_or_default();
@@ -128,7 +115,7 @@ impl MachineState {
         if refused { Err(codes::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// For a legacy default stream, the capture of a blocking stream of its context: CUDA would have to order the two.
+    /// If `stream` is a legacy default stream: the capture of a blocking stream in the same context, if any.
     fn implicit(&self, stream: StreamId) -> Option<CaptureId> {
         let stream = self.streams.get(stream);
         if stream.ordering != LegacyOrdering::Legacy {
@@ -137,7 +124,8 @@ impl MachineState {
         self.blocking(stream.context).iter().find_map(|id| self.capture_of(*id))
     }
 
-    /// For a legacy default stream, spoils the capture of a blocking stream of its context, and fails if there is one.
+    /// If `stream` is a legacy default stream and a blocking stream of its context is captured, invalidates that
+    /// capture and fails.
     pub(super) fn refuse_implicit(&mut self, stream: StreamId) -> DriverResult<()> {
         let Some(capture) = self.implicit(stream) else { return Ok(()) };
         self.spoil(capture);
@@ -152,7 +140,7 @@ impl MachineState {
         }
     }
 
-    /// A clock over the capture's lanes; `None` outside a capture. Fails if the capture is spoiled.
+    /// The stream's position in its capture; `None` outside a capture. Fails if the capture is invalidated.
     pub(super) fn captured_point(
         &mut self,
         stream: StreamId,
@@ -180,8 +168,7 @@ impl MachineState {
         self.streams.get_mut(stream).member = Some(member);
     }
 
-    /// Makes a stream wait for an event of the capture `event`. A stream outside every capture joins the capture by the
-    /// wait. Fails for a legacy default stream and for a stream of another capture.
+    /// Makes `stream` wait for `point` of the capture `event`. A stream outside every capture joins that capture.
     pub(super) fn join_capture(
         &mut self,
         stream: StreamId,
@@ -205,7 +192,7 @@ impl MachineState {
             return Err(codes::STREAM_CAPTURE_MERGE);
         }
         let capture = self.healthy(event)?;
-        // The fork itself is the first step of its lane, so that it must be joined even if no work follows.
+        // The fork counts as work of the new lane, so it must be joined even if no work follows.
         let fork = Lane::numbered(capture.times.len());
         if !waits_inside {
             capture.times.push(1);
@@ -219,13 +206,13 @@ impl MachineState {
         Ok(())
     }
 
-    /// For a wait inside a capture for work outside it: spoils the capture. Returns the error code.
+    /// Invalidates the capture of `stream`, which waited for work outside the capture. Returns the error code.
     pub(super) fn isolate(&mut self, stream: StreamId) -> u32 {
         self.spoil_capture_of(stream);
         codes::STREAM_CAPTURE_ISOLATION
     }
 
-    /// For a query of an event of `capture`, or a host wait for it: spoils the capture. Returns the error code.
+    /// Invalidates `capture`, because the host asked or waited for one of its events. Returns the error code.
     pub(super) fn captured_event(&mut self, capture: CaptureId) -> u32 {
         self.spoil(capture);
         codes::CAPTURED_EVENT
@@ -233,7 +220,7 @@ impl MachineState {
 }
 
 impl Simulated {
-    /// Fails for the legacy default stream while a blocking stream of its context is captured. Never spoils a capture.
+    /// Fails for the legacy default stream while a blocking stream of its context is captured. Invalidates no capture.
     pub fn is_capturing(&self, stream: Stream) -> Result<bool> {
         self.ask(Call::StreamIsCapturing, CallArguments::stream(stream), |state| {
             let id = state.native(stream)?;
@@ -244,7 +231,6 @@ impl Simulated {
         })
     }
 
-    /// No two captures have the same number. Fails if no capture contains the stream.
     pub fn capture_number(&self, stream: Stream) -> Result<u64> {
         self.ask(Call::StreamGetCaptureInfo, CallArguments::stream(stream), |state| {
             let id = state.native(stream)?;
@@ -258,7 +244,6 @@ impl Simulated {
         self.lock().captures.modes.insert(Thread::current(), mode).unwrap_or_default()
     }
 
-    /// Runs `call` with the calling thread in relaxed mode, in which no call is unsafe.
     pub(super) fn relaxed<R>(&self, call: impl FnOnce() -> R) -> R {
         let before = self.exchange_capture_mode(CaptureMode::Relaxed);
         let answer = call();

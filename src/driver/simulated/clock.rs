@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub(super) struct Lane(usize);
 
 impl Lane {
-    /// All threads of the host. The simulated device treats them as one, in the order of their calls.
+    /// All threads of the host count as one lane, in the order of their calls.
     pub(super) const HOST: Self = Self(0);
 
     pub(super) const fn numbered(index: usize) -> Self {
@@ -24,8 +24,7 @@ impl Lane {
     }
 }
 
-/// A point in the order of work: for each lane, the number of the last work before the point. A lane with 0 has no
-/// entry.
+/// For each lane of work, the number of the last work before this point. Without an entry the number is 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Clock(BTreeMap<Lane, u64>);
 
@@ -34,7 +33,6 @@ impl Clock {
         self.0.get(&lane).copied().unwrap_or(0)
     }
 
-    /// The number of `lane` never goes back.
     pub(super) fn reach(&mut self, lane: Lane, time: u64) {
         if time > 0 {
             let entry = self.0.entry(lane).or_default();
@@ -53,7 +51,7 @@ impl Clock {
         self.0.retain(|lane, time| !host.covers(*lane, *time));
     }
 
-    /// Whether this point is after work number `time` of `lane`. An entry that the host's clock covers may be missing.
+    /// Whether this point is after work number `time` of `lane`. False if [`Self::forget`] has removed the entry.
     pub(super) fn covers(&self, lane: Lane, time: u64) -> bool {
         self.get(lane) >= time
     }

@@ -25,7 +25,6 @@ pub(super) struct Contexts {
     ordinals: Vec<i32>,
     resets: Vec<u64>,
     devices: usize,
-    /// The devices for which `cuDevicePrimaryCtxRetain` has succeeded since their last reset.
     retained: Vec<i32>,
     stacks: HashMap<Thread, Vec<Context>>,
 }
@@ -69,7 +68,7 @@ impl Contexts {
             .ok_or(codes::INVALID_CONTEXT)
     }
 
-    /// The number that `cuCtxGetId` returns. A reset changes it.
+    /// The number that `cuCtxGetId` returns. A reset of the context changes the number.
     pub(super) fn life(&self, context: Context) -> DriverResult<u64> {
         self.ordinal(context)?;
         let resets = index(context).and_then(|index| self.resets.get(index)).copied();
@@ -84,7 +83,6 @@ impl Contexts {
         self.retained.push(ordinal);
     }
 
-    /// `device 0` for a primary context, `device 0, context#2` for another one.
     pub(super) fn describe(&self, context: Context) -> String {
         match index(context).and_then(|index| Some((index, *self.ordinals.get(index)?))) {
             Some((index, ordinal)) if index < self.devices => format!("device {ordinal}"),
@@ -134,7 +132,7 @@ impl Contexts {
 }
 
 impl MachineState {
-    /// If the context of `event` was reset since the event was made, reports that and fails. A real driver would crash.
+    /// Fails with a report if the event's context was reset after the event was made. A real driver can crash.
     pub(super) fn refuse_dead(&mut self, event: Event) -> DriverResult<()> {
         if self.contexts.life(event.context)? == event.life {
             return Ok(());
@@ -161,8 +159,8 @@ impl Simulated {
         state.contexts.ordinal(context).ok()
     }
 
-    /// Runs all queued work of all devices, then destroys the streams, events and memory of the device's primary
-    /// context. Captures that contain a stream of the context end. The next primary context has the same address.
+    /// Runs all queued work, then destroys the streams, events and memory of the device's primary context. The next
+    /// primary context has the same address.
     pub fn reset_device(&self, ordinal: i32) -> Result<()> {
         self.run_all()?;
         let reset = "cuDevicePrimaryCtxReset";
@@ -180,7 +178,6 @@ impl Simulated {
         Ok(())
     }
 
-    /// The push and the pop of the context are not logged, and no injected fault applies to them.
     pub fn on_device<R>(&self, ordinal: i32, call: impl FnOnce() -> Result<R>) -> Result<R> {
         self.make(SET_DEVICE, |state| {
             let context = state.contexts.primary(ordinal)?;

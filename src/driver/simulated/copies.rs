@@ -1,7 +1,7 @@
 //! Copies as queued work with declared accesses.
 //!
-//! A copy into host memory declares no write, and a copy from pageable host memory declares no read. There, only the
-//! values show a missing wait.
+//! A copy into host memory declares no write, and a copy from pageable host memory declares no read. For such a copy,
+//! only the values show a missing wait.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ const fn call_of(call: CopyCall) -> Call {
     }
 }
 
-/// The byte ranges of rows. A row that begins where the row before it ends is merged with it.
+/// The byte ranges of the rows. Rows without a gap between them become one range.
 fn runs(start: u64, width: u64, rows: impl Iterator<Item = u64>) -> Arc<[Span]> {
     let mut spans: Vec<Span> = Vec::new();
     for row in rows {
@@ -84,7 +84,6 @@ fn from_host(
         (usize::try_from(source.saturating_sub(memory.address())), usize::try_from(block.width));
     let bytes = at.ok().zip(length.ok()).and_then(|(at, length)| memory.read(at, length));
     let action: Arc<Action> = Arc::new(move |cuda: &Simulated| {
-        // A target outside the allocation was reported when the copy was queued.
         let _ = bytes.as_ref().map(|bytes| cuda.store(target, bytes));
     });
     Operation { name: call.name().into(), reads: [].into(), writes, work: Work::Run(action) }

@@ -5,7 +5,7 @@ use crate::stream::{Stream, Thread};
 
 macro_rules! calls {
     ($($name:ident = $entry:literal, $result:ident;)+) => {
-        /// An entry point of the driver. The bridge's calls of it are logged and can be made to fail.
+        /// An entry point of the driver whose calls are logged and can be made to fail.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Call {
             $(#[doc = concat!("`", $entry, "`.")] $name,)+
@@ -18,7 +18,6 @@ macro_rules! calls {
                 match self { $(Self::$name => $entry,)+ }
             }
 
-            /// Whether the call returns nothing but success or failure.
             pub(super) const fn is_effect_only(self) -> bool {
                 match self { $(Self::$name => calls!(@ $result),)+ }
             }
@@ -78,11 +77,9 @@ calls! {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The call took effect. A host wait is logged before it blocks.
     Done,
     /// The call reported success and did nothing.
     Suppressed,
-    /// CUDA's error code.
     Failed(u32),
 }
 

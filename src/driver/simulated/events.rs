@@ -1,8 +1,7 @@
 //! Simulates events, and the host's waits for events, streams and contexts.
 //!
 //! A wait binds to the record that is latest when the wait is queued, so the event may be recorded again at once. Only
-//! an external wait inside a capture binds later: at each launch of the graph. Outside a capture, a wait for an event
-//! that was never recorded does nothing.
+//! an external wait inside a capture binds later: at each launch of the graph.
 
 use super::call_log::DriverResult;
 use super::clock::Clock;
@@ -16,16 +15,15 @@ use crate::driver::{Context, Event};
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// Handles look like pointers, and are the same in every run.
 const FIRST: usize = 0x6000_0000;
 const STEP: usize = 0x10;
 
-/// The point of this process's last record of an event.
+/// The point in the order of work that this process's last record of an event marks.
 #[derive(Debug, Clone)]
 pub(super) enum EventPoint {
     Never,
     Point(Clock),
-    /// A point of a stream under capture. It is ordered only with work of the same capture.
+    /// Recorded on a stream under capture. The clock orders only work of that capture.
     Captured(CaptureId, Clock),
 }
 
@@ -34,7 +32,7 @@ struct EventState {
     event: Event,
     recorded: EventPoint,
     slot: Option<SharedEvent>,
-    /// The number in `slot` of this process's last record outside a capture; 0 if there is none.
+    /// The number of this process's last record in `slot`; 0 before the first.
     mine: u64,
     is_destroyed: bool,
 }
@@ -53,7 +51,7 @@ impl EventTable {
         self.add(context, life, None)
     }
 
-    /// Reuses the handle of a destroyed event, if there is one, as the driver does.
+    /// Reuses a destroyed event's handle, as the driver does.
     pub(super) fn create_shared(
         &mut self,
         context: Context,
@@ -89,8 +87,7 @@ impl EventTable {
         Ok(())
     }
 
-    /// The shared events, and the destroyed ones that other processes may still wait for: each with its last record
-    /// here.
+    /// The events shared with other processes, even destroyed ones, each with this process's last record.
     pub(super) fn shared(&self) -> impl Iterator<Item = (&SharedEvent, u64, &EventPoint)> {
         let all = self.all.iter();
         all.filter_map(|event| Some((event.slot.as_ref()?, event.mine, &event.recorded)))
@@ -133,7 +130,6 @@ impl EventTable {
 }
 
 impl MachineState {
-    /// A spare event that was made in the context since the context's last reset.
     pub(super) fn spared_event(&mut self, context: Context) -> DriverResult<Option<Event>> {
         let life = self.contexts.life(context)?;
         let fits = |spare: &Event| (spare.context, spare.life) == (context, life);
@@ -145,7 +141,6 @@ impl MachineState {
         self.events.spare.push(event);
     }
 
-    /// Fails if the event was destroyed, or its context was reset since the event was made.
     fn alive_event(&mut self, event: Event) -> DriverResult<&mut EventState> {
         let state = self.events.get_mut(event)?;
         if state.is_destroyed {
@@ -206,7 +201,7 @@ impl MachineState {
         }
     }
 
-    /// Inside a capture, adds a node to the graph. Outside, makes an ordinary wait.
+    /// On a stream under capture, adds a node to the graph. On any other stream, makes an ordinary wait.
     pub(super) fn wait_external(&mut self, stream: Stream, event: Event) -> DriverResult<()> {
         let id = self.native(stream)?;
         if self.capture_of(id).is_none() {
@@ -216,7 +211,6 @@ impl MachineState {
         self.capture(id, Operation::external(event))
     }
 
-    /// The point of the last record. Empty if the record was in a capture, or if there is none.
     pub(super) fn latest(&mut self, event: Event) -> Clock {
         match self.events.get_mut(event).map(|event| &event.recorded) {
             Ok(EventPoint::Point(clock)) => clock.clone(),
@@ -224,8 +218,6 @@ impl MachineState {
         }
     }
 
-    /// The point of the last record, for a query or a host wait; empty if there is no record. Fails if a capture
-    /// forbids the call, or if the last record was in a capture.
     fn point(&mut self, event: Event) -> DriverResult<Clock> {
         let recorded = self.alive_event(event)?.recorded.clone();
         self.refuse_unsafe()?;
@@ -249,7 +241,7 @@ impl MachineState {
         Ok(self.streams.get(id).clock.clone())
     }
 
-    /// A clock after all work queued in the current context, on destroyed streams as well, without captured work.
+    /// The point after all work queued in the current context, also on destroyed streams.
     pub(super) fn end_of_context(&mut self) -> DriverResult<Clock> {
         let context = self.contexts.needed()?;
         let mut end = Clock::default();
@@ -274,7 +266,6 @@ impl Simulated {
         })
     }
 
-    /// For callers that keep only the handle, such as the Python session.
     pub fn event(&self, handle: usize) -> Result<Event> {
         let nowhere = Event { handle, context: Context(std::num::NonZeroUsize::MIN), life: 0 };
         self.make("cuEventQuery", |state| Ok(state.events.get_mut(nowhere)?.event))
@@ -295,8 +286,7 @@ impl Simulated {
         self.act(Call::StreamWaitEvent, arguments, |state| state.wait_external(stream, event))
     }
 
-    /// Whether this process's last record is reached, or there is none. Runs no queued work. If the record is reached,
-    /// the host is ordered after it.
+    /// Whether the work before this process's last record has run. If so, the host is ordered after that work.
     pub fn query_event(&self, event: Event) -> Result<bool> {
         self.ask(Call::EventQuery, CallArguments::event(event), |state| {
             let point = state.point(event)?;
@@ -308,28 +298,25 @@ impl Simulated {
         })
     }
 
-    /// Waits for this process's last record of the event.
     pub fn synchronize_event(&self, event: Event) -> Result<()> {
         let arguments = CallArguments::event(event);
         self.synchronize(Call::EventSynchronize, arguments, |state| state.point(event)).map(drop)
     }
 
-    /// On the legacy default stream the host also waits for its context's blocking streams. On a blocking stream the
-    /// host does not wait for work that was queued on the legacy stream after the blocking stream's last action.
+    /// For the legacy default stream, the host also waits for the blocking streams of its context.
     pub fn synchronize_stream(&self, stream: Stream) -> Result<()> {
         let arguments = CallArguments::stream(stream);
         let end = |state: &mut MachineState| state.end_of_stream(stream);
         self.synchronize(Call::StreamSynchronize, arguments, end).map(drop)
     }
 
-    /// Captures go on, and the host does not wait for captured work, as by `cuModuleUnload` in relaxed mode (H100,
-    /// driver 580, 2026-11).
+    /// Waits like `cuModuleUnload` in relaxed mode, which invalidates no capture (H100, driver 580, 2026-11).
     pub(super) fn synchronize_current(&self) -> Result<()> {
         self.synchronize(Call::ModuleUnload, CallArguments::default(), MachineState::end_of_context)
             .map(drop)
     }
 
-    /// As by `cuCtxSynchronize` in each context: if a stream is captured, fails and spoils the captures.
+    /// Waits like `cuCtxSynchronize` in each context. If a stream is captured, fails and invalidates all captures.
     pub fn synchronize_all(&self) -> Result<()> {
         let contexts: Vec<Context> = self.lock().contexts.all().collect();
         for context in contexts {
@@ -341,7 +328,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// The host waits for the point that `end` returns. Returns false if a fault suppressed the wait.
+    /// The host waits for the point that `end` returns. Returns false if an injected fault suppressed the wait.
     pub(super) fn synchronize(
         &self,
         call: Call,

@@ -60,7 +60,7 @@ fn list(f: &mut fmt::Formatter<'_>, calls: impl Iterator<Item = Call>) -> fmt::R
 
 impl std::error::Error for FaultError {}
 
-/// With a `code` the call fails. Without, the call reports success and does nothing.
+/// With a `code` the call fails. Without a `code` the call reports success and does nothing.
 #[derive(Debug)]
 pub(super) struct Fault {
     call: Call,
@@ -73,8 +73,7 @@ pub(super) struct Fault {
 pub(super) struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Counts this call for every fault of its entry point. Takes out the oldest fault that is due; the others stay
-    /// due.
+    /// Counts the call for each fault of its entry point. Returns the oldest fault that is due.
     pub(super) fn due(&mut self, call: Call) -> Option<Fault> {
         let mut due = None;
         for (at, fault) in self.0.iter_mut().enumerate() {
@@ -97,8 +96,7 @@ impl Call {
 }
 
 impl Simulated {
-    /// Makes the `nth` next logged call (from 1) fail with `code` and have no effect. A call takes one fault: if
-    /// several are due, the newer ones move to the next calls.
+    /// Makes the `nth` next call (from 1) of this entry point fail with `code`, without an effect.
     pub fn fail(&self, call: &str, nth: u32, code: u32) -> Result<(), FaultError> {
         if code == 0 {
             return Err(FaultError::SuccessCode);
@@ -123,7 +121,6 @@ impl Simulated {
         Ok(())
     }
 
-    /// Removes the faults that suppress a call and have not happened, and describes the oldest.
     pub(crate) fn take_unused(&self) -> Option<String> {
         let faults = &mut self.lock().calls.faults.0;
         let unused: Vec<Fault> = faults.extract_if(.., |fault| fault.code.is_none()).collect();

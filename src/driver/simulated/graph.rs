@@ -23,7 +23,6 @@ pub struct Graph(usize);
 pub(super) struct Executable {
     nodes: Arc<[Node]>,
     times: Vec<u64>,
-    /// The schedule's lanes on which every launch queues the nodes, one for each of the capture's lanes.
     lanes: Vec<Lane>,
     end: Clock,
 }
@@ -90,8 +89,7 @@ impl MachineState {
         self.captures.open.remove(&capture)
     }
 
-    /// Ends the captures that contain a stream of the context. Release the lock before you drop the result: dropping
-    /// the recorded work may call the simulated device.
+    /// Release the lock before you drop the result: the drop may call the simulated device.
     pub(super) fn leave_captures_in(&mut self, context: Context) -> Vec<Capture> {
         let of_it = self.streams.ids().filter(|id| self.streams.get(*id).context == context);
         let captures: Vec<CaptureId> = of_it.filter_map(|id| self.capture_of(id)).collect();
@@ -169,11 +167,9 @@ impl Simulated {
         self.make("cuStreamBeginCapture", |state| state.begin_capture(stream, mode))
     }
 
-    /// `cuStreamEndCapture` and `cuGraphInstantiate`. If the capture was spoiled or a fork was not joined, fails, and
-    /// the capture ends. If `stream` is in a capture that began on another stream, or the calling thread may not end
-    /// the capture, fails, and the capture is spoiled and goes on.
+    /// `cuStreamEndCapture` and `cuGraphInstantiate`. Fails if the capture was invalidated or a fork was not joined.
     pub fn end_capture(&self, stream: Stream) -> Result<Graph> {
-        // Drop what the captured work holds after the lock is released: the drop may call the simulated device.
+        // Drop the recorded work only after the lock is released: the drop may call the simulated device.
         let mut kept = Vec::new();
         self.make("cuStreamEndCapture", |state| {
             state.end_capture(stream).map_err(|(code, nodes)| {
@@ -187,8 +183,7 @@ impl Simulated {
         self.make("cuGraphLaunch", |state| state.launch_graph(graph, stream))
     }
 
-    /// Ends every capture, and empties every graph, so that captures and graphs keep no objects alive. Queued work
-    /// stays queued. Later launches of these graphs queue no work.
+    /// Ends every capture and empties every graph, so that neither keeps objects alive. Queued work stays queued.
     pub fn forget_graphs(&self) {
         let mut state = self.lock();
         let open = std::mem::take(&mut state.captures.open);

@@ -32,7 +32,6 @@ impl Actor {
     }
 }
 
-/// An access to a range of a block's bytes. A free is an access as well.
 #[derive(Debug)]
 pub(super) struct Access {
     who: Arc<Actor>,
@@ -53,15 +52,13 @@ impl Access {
     }
 }
 
-/// A range of bytes, up to `end`, with the accesses that are kept for each of its bytes.
 #[derive(Debug, Clone)]
 struct Run {
     end: u64,
-    /// Earliest first, with their numbers.
     accesses: Vec<(u64, Arc<Access>)>,
 }
 
-/// The kept accesses to a block: ranges of bytes, without overlap, by the offsets of their first bytes.
+/// The accesses to a block that later accesses could race with. The key is the offset of a range's first byte.
 #[derive(Debug, Default)]
 pub(super) struct History {
     runs: BTreeMap<u64, Run>,
@@ -69,8 +66,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Returns the racing pairs: an earlier access, and `access`. `access` is ordered after `clock` and after `host`,
-    /// the host's clock. `named` has the numbers of the operations that are paired already.
+    /// Returns the races of `access` with earlier accesses, but none with an operation whose number is in `named`.
     pub(super) fn admit(
         &mut self,
         access: Access,

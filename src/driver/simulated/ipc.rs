@@ -22,7 +22,6 @@ use crate::driver::{Context, Event, PointerAttributes};
 use crate::error::Result;
 use crate::stream::Alive;
 
-/// The lowest handle of an imported pool. All pools that one process exports are imported under the same handle.
 const OTHERS: u64 = 0x7100_0000;
 const STEP: u64 = 0x10;
 
@@ -31,7 +30,6 @@ pub(super) struct Processes {
     own: Option<Arc<Arena>>,
     others: Vec<Arc<Arena>>,
     pools: u64,
-    /// Whether `cuMemAlloc` takes device memory from this process's file.
     pub(super) is_shared: bool,
 }
 
@@ -43,7 +41,7 @@ impl Processes {
         self.own.as_ref().ok_or(codes::NOT_SUPPORTED)
     }
 
-    /// The file that contains `at`. Fails for this process's own file.
+    /// The file of another process that contains `at`. Fails for this process's own file.
     fn other(&mut self, at: At) -> DriverResult<&Arc<Arena>> {
         if self.own.as_ref().is_some_and(|own| own.number() == at.file) {
             return Err(codes::INVALID_CONTEXT);
@@ -80,7 +78,7 @@ impl MachineState {
         self.memory.open(raw, arena, at, pointer).ok_or(codes::INVALID_VALUE)
     }
 
-    /// Carries out a free. If another process has the block open, reports an invalid free as well.
+    /// Carries out a free. Reports an invalid free if another process has the block open.
     pub(super) fn poison(&mut self, start: u64) {
         if let Some(whole) = self.memory.held_elsewhere(start) {
             let place = "another process".into();
@@ -92,7 +90,7 @@ impl MachineState {
         self.memory.poison(start);
     }
 
-    /// The last records of shared events that other processes wait for. A record in a capture gives no point.
+    /// The points of this process's records that other processes wait for.
     fn needed(&mut self) -> Vec<Clock> {
         let all = self.events.shared().filter(|(slot, mine, _)| *mine > 0 && slot.is_needed());
         all.filter_map(|(_, _, recorded)| match recorded {
@@ -113,8 +111,7 @@ impl Simulated {
         })
     }
 
-    /// Runs queued work up to each point that another process waits for. Work that waits for another process stays
-    /// queued.
+    /// Runs queued work up to each point that another process waits for.
     pub fn run_needed(&self) {
         let needed = self.lock().needed();
         for point in &needed {

@@ -11,14 +11,14 @@ use crate::stream::{Stream, Thread};
 /// The function of a piece of queued work. Its argument is the device that runs the work.
 pub type Task = dyn Fn(&dyn Machine) + Send + Sync;
 
-/// The simulated device. A `stream` is the handle of a stream.
+/// The simulated device. A `stream` is a stream's handle.
 pub trait Machine: Driver {
-    /// The stream is non-blocking.
+    /// Makes a non-blocking stream.
     fn new_stream(&self, ordinal: i32) -> Result<u64>;
 
     fn end_stream(&self, stream: u64) -> Result<()>;
 
-    /// Queues `task`, and checks its declared accesses. During a capture, each launch of the graph does both.
+    /// Queues `task` and checks its declared accesses. On a stream under capture, each launch of the graph does both.
     fn queue(
         &self,
         stream: u64,
@@ -28,10 +28,10 @@ pub trait Machine: Driver {
         task: Arc<Task>,
     ) -> Result<()>;
 
-    /// For running work: [`queue`](Self::queue) checks the declared read.
+    /// Only for running work. Makes no check for races: [`queue`](Self::queue) checks the declared reads.
     fn load(&self, ptr: u64, bytes: &mut [u8]) -> Result<()>;
 
-    /// For running work: [`queue`](Self::queue) checks the declared write.
+    /// Only for running work. Makes no check for races: [`queue`](Self::queue) checks the declared writes.
     fn store(&self, ptr: u64, bytes: &[u8]) -> Result<()>;
 
     /// Checks the read for races. Runs no queued work.

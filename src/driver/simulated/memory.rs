@@ -1,8 +1,7 @@
 //! The simulated device's memory, in blocks.
 //!
-//! A freed block stays mapped until its context is reset or the simulated device is dropped. The free fills the block
-//! with [`FREED`], so work that runs too late reads the pattern and not other memory. Exceptions: a pool may hand the
-//! block out again, and another process's block keeps its bytes.
+//! A block that this process frees stays mapped and is filled with [`FREED`], so work that runs too late reads the
+//! pattern and not other memory.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,35 +15,29 @@ use crate::driver::host::{ALIGNMENT, HostMemory};
 use crate::driver::ipc::Allocation;
 use crate::driver::{Context, PointerAttributes};
 
-/// The value of every byte of new memory. A block that a pool hands out again is not filled with it.
+/// Every byte of newly allocated memory. A block that a pool hands out again keeps its bytes.
 pub const FRESH: u8 = 0xCD;
-/// The value of every byte of freed memory, from when the free runs. Another process's memory keeps its bytes.
+/// Every byte of freed memory, once the free has run. Another process's memory keeps its bytes.
 pub const FREED: u8 = 0xDD;
 
-/// The handle of the default pool of `cuMemAllocAsync`, which cannot be exported. In an [`Allocation`] it stands for
-/// every stream's pool.
+/// The handle of the default pool of `cuMemAllocAsync`, which cannot be exported.
 pub(super) const DEFAULT_POOL: u64 = 0x7000_0000;
 
 #[derive(Debug)]
 pub(super) enum IpcExport {
     No,
-    /// Shared by the handle of its `cuMemAlloc` allocation.
     Legacy(Arc<Arena>, At),
-    /// Shared by the memory pool with this handle.
     Pool(Arc<Arena>, At, u64),
     /// Another process's block, which this process must still close this many times.
     Opened(Arc<Arena>, At, u32),
 }
 
-/// An allocation, or another process's block that this process has opened. A freed or closed block is kept, too.
 #[derive(Debug)]
 pub(super) struct MemoryBlock {
     raw: HostMemory,
-    /// The requested size in bytes; for another process's block a multiple of [`ALIGNMENT`].
     pub(super) length: u64,
     pointer: PointerAttributes,
     label: Arc<str>,
-    /// `None` for a block of no stream's pool, such as one of an exportable pool.
     pub(super) pool: Option<StreamId>,
     pub(super) freed: Option<Arc<Actor>>,
     pub(super) history: History,
@@ -77,14 +70,13 @@ impl SimulatedMemory {
         self.blocks.get_mut(&start)
     }
 
-    /// The block, freed or not, and the offset of `address` in it.
     pub(super) fn find(&mut self, address: u64) -> Option<(&mut MemoryBlock, u64)> {
         let (start, block) = self.blocks.range_mut(..=address).next_back()?;
         let offset = address.checked_sub(*start)?;
         (offset < block.length).then_some((block, offset))
     }
 
-    /// The driver still knows a freed block of a stream's pool, and no other freed block.
+    /// A freed block of a stream's pool is still known. Any other freed block is not.
     pub(super) fn pointer(&mut self, address: u64) -> Option<PointerAttributes> {
         let (block, _) = self.find(address)?;
         (block.freed.is_none() || block.pool.is_some()).then_some(block.pointer)
@@ -97,7 +89,7 @@ impl SimulatedMemory {
         block.raw.read(usize::try_from(offset).ok()?, usize::try_from(span.len).ok()?)
     }
 
-    /// Writes freed memory as well. `None` if the bytes do not fit in one block: then nothing is written.
+    /// Writes freed memory as well. If the bytes do not fit in one block, writes nothing and returns `None`.
     pub(super) fn store(&mut self, address: u64, bytes: &[u8]) -> Option<()> {
         let length = u64::try_from(bytes.len()).ok()?;
         let (block, offset) =
@@ -105,12 +97,12 @@ impl SimulatedMemory {
         block.raw.write(usize::try_from(offset).ok()?, bytes)
     }
 
-    /// In bytes, without blocks whose free is queued. Another process's block counts while it is open.
+    /// The bytes of all blocks that are not freed. A block whose free is queued counts as freed.
     pub(super) fn in_use(&self) -> u64 {
         self.blocks.values().filter(|block| block.freed.is_none()).map(|block| block.length).sum()
     }
 
-    /// Fills the block with [`FREED`], unless it is another process's.
+    /// Fills the block with [`FREED`]. Another process's block keeps its bytes.
     pub(super) fn poison(&mut self, start: u64) {
         let Some(block) = self.blocks.get_mut(&start) else { return };
         if let IpcExport::Opened(arena, at, opened) = &block.export {
@@ -152,7 +144,7 @@ impl SimulatedMemory {
         Some(self.insert(raw, length, None, pointer, label, export))
     }
 
-    /// The address of another process's block, which may be open already.
+    /// Returns the address of another process's block. [`Self::close`] must be called once for each call of `open`.
     pub(super) fn open(
         &mut self,
         raw: HostMemory,
@@ -174,7 +166,7 @@ impl SimulatedMemory {
         Some(self.insert(raw, at.length, None, pointer, "opened", export))
     }
 
-    /// Whether this was the last time; `None` if the block is not another process's, or not open.
+    /// Returns whether the block is closed now. `None` if the block is not an open block of another process.
     pub(super) fn close(&mut self, start: u64) -> Option<bool> {
         match &mut self.blocks.get_mut(&start)?.export {
             IpcExport::Opened(_, _, opened) => {
@@ -193,7 +185,6 @@ impl SimulatedMemory {
         arena.is_held(at.offset, at.length).then(|| block.whole())
     }
 
-    /// `None` if no allocation contains `address`, or if it is freed.
     pub(super) fn allocation(&mut self, address: u64) -> Option<Allocation> {
         let (block, offset) = self.find(address)?;
         if block.freed.is_some() {
@@ -249,8 +240,7 @@ impl SimulatedMemory {
         self.spare.entry(pool).or_default().push(start);
     }
 
-    /// Takes the newest block of this length, even if its free has not run. The block keeps its history, so new
-    /// accesses are checked against the old ones.
+    /// Takes the block of this length that was freed last, even if the free is still queued.
     pub(super) fn reuse(&mut self, pool: StreamId, length: u64, label: &str) -> Option<u64> {
         let spare = self.spare.get_mut(&pool)?;
         let blocks = &mut self.blocks;

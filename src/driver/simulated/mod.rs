@@ -8,11 +8,11 @@
 //!   order, events, host waits and the legacy default stream. A write and another access that nothing orders make a
 //!   [`Report`], which names both sides.
 //!
-//! If no other process takes part, neither depends on timing: the same calls in the same order always give the same
-//! result. The threads of the host count as one, in the order of their calls.
+//! If no other process takes part, the same calls in the same order always give the same result. The threads of the
+//! host count as one, in the order of their calls.
 //!
-//! Work on a destroyed stream, which can crash the driver, is a report and an error here. Tests in `tests/gpu`, such as
-//! `test_driver_twins.py`, show on the real driver what this device claims about it.
+//! Work on a destroyed stream, which can crash a real driver, is a report and an error here.
+//! `tests/gpu/test_driver_twins.py` compares the two drivers.
 
 mod access;
 mod allocate;
@@ -67,11 +67,10 @@ struct MachineState {
     memory: memory::SimulatedMemory,
     processes: ipc::Processes,
     schedule: schedule::Schedule,
-    /// The work that the host is ordered after. What the host launches later is ordered after this work, too.
+    /// The work that the host is ordered after, and so everything that the host launches later.
     host: clock::Clock,
     learned: usize,
     calls: call_log::CallLog,
-    /// The name of the last call that `make` has made.
     call: &'static str,
     reports: report::Reports,
     sequence: u64,
@@ -80,7 +79,7 @@ struct MachineState {
 pub struct Simulated {
     state: Mutex<MachineState>,
     idle: Condvar,
-    /// A forked child must not touch the lock, which a thread of the parent may hold.
+    /// In a forked child, `state` may stay locked for ever, so only this process may use the device.
     process: Process,
 }
 
@@ -107,12 +106,10 @@ impl Simulated {
         Arc::new(Self { state: Mutex::new(state), idle: Condvar::new(), process })
     }
 
-    /// No other process may call the machine.
     pub fn process(&self) -> Process {
         self.process
     }
 
-    /// Fails in the name of `call` if the event's context was reset after the event was made. Makes no report.
     fn check_life(&self, call: entry_points::Call, event: Event) -> Result<()> {
         self.make(call.name(), |state| {
             if state.contexts.life(event.context)? == event.life {
@@ -123,8 +120,7 @@ impl Simulated {
         })
     }
 
-    /// No piece of work begins or ends while the lock is held. Do not drop a program's work or its objects while you
-    /// hold the lock: the drop may call the simulated device, which takes the lock again.
+    /// Drop no queued work while you hold the lock: the drop may call the simulated device, which takes the lock again.
     fn lock(&self) -> MutexGuard<'_, MachineState> {
         // No code panics halfway through a change, so a poisoned lock is still consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -19,18 +19,16 @@ pub struct Span {
 #[derive(Clone)]
 pub(super) enum Work {
     Run(Arc<Action>),
-    /// Carries out the free of the block at this address.
     Poison(u64),
-    /// Does nothing. A launch of the graph orders the node after the event, which is outside the graph.
+    /// Does nothing. Launching the graph orders the node after the event, which is recorded outside the graph.
     External(Event),
     /// Marks this record of an event, and every earlier one, as reached, for all processes that share the event.
     Reach(SharedEvent, u64),
-    /// Does nothing, but runs only once another process has reached this record of an event, or has ended.
+    /// Runs only once another process has reached this record of the event, or has ended.
     Await(SharedEvent, u64),
 }
 
 impl Work {
-    /// Whether the work may run once all work before it has run.
     pub(super) fn is_free(&self) -> bool {
         !matches!(self, Self::Await(slot, record) if !slot.is_reached(*record))
     }
@@ -68,7 +66,7 @@ impl Operation {
     }
 }
 
-/// A captured operation: step `time` of `lane`, one of the capture's lanes. On a forked lane the fork is step 1.
+/// A captured operation: number `time` of `lane`, which is a branch of the capture.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) lane: Lane,

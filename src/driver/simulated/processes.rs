@@ -16,8 +16,8 @@ pub(super) use nowhere::Arena;
 use crate::driver::host::{ALIGNMENT, HostMemory};
 use crate::driver::ipc::Name;
 
-/// The size in bytes of an event's slot. It begins with four `u64`: how often the event was recorded, the latest record
-/// that is reached, the latest record that a process has asked for, and the process that recorded the event last.
+/// The size in bytes of an event's slot, which begins with four `u64`: the number of records, the latest record
+/// reached, the latest record asked for, and the process that recorded last.
 const SLOT: u64 = 64;
 
 /// The size of a file in bytes. Only used pages take memory.
@@ -53,7 +53,7 @@ impl At {
     }
 }
 
-/// Takes bytes of this process's file, rounded up to a multiple of [`ALIGNMENT`], for good. `None` if the file is full.
+/// Reserves bytes of the file for good, rounded up to a multiple of [`ALIGNMENT`]. `None` if the file is full.
 pub(super) fn take(arena: &Arc<Arena>, bytes: u64) -> Option<At> {
     let bytes = bytes.checked_next_multiple_of(u64::try_from(ALIGNMENT).ok()?)?;
     let fits = |taken: u64| taken.checked_add(bytes).filter(|end| *end <= LENGTH);
@@ -102,7 +102,6 @@ impl SharedEvent {
         unsafe { AtomicU64::from_ptr(place.as_ptr().cast()) }
     }
 
-    /// Returns the number of the record.
     pub(super) fn record(&self) -> u64 {
         self.number(3).store(u64::from(std::process::id()), Ordering::SeqCst);
         self.number(0).fetch_add(1, Ordering::SeqCst) + 1
@@ -116,7 +115,7 @@ impl SharedEvent {
         self.number(1).fetch_max(record, Ordering::SeqCst);
     }
 
-    /// Whether this record or a later one is reached, or the process that recorded the event last has ended.
+    /// Whether the record is reached. Also true if the process that recorded the event last has ended.
     pub(super) fn is_reached(&self, record: u64) -> bool {
         self.number(1).load(Ordering::SeqCst) >= record
             || !is_running(self.number(3).load(Ordering::SeqCst))
@@ -126,13 +125,13 @@ impl SharedEvent {
         self.number(2).fetch_max(record, Ordering::SeqCst);
     }
 
-    /// Whether a process has asked, by [`Self::need`], for a record that is not reached.
+    /// Whether a process waits for a record that is not reached.
     pub(super) fn is_needed(&self) -> bool {
         self.number(2).load(Ordering::SeqCst) > self.number(1).load(Ordering::SeqCst)
     }
 }
 
-/// False for a process that ended and was not reaped.
+/// False for a zombie: a process that has ended and was not reaped.
 fn is_running(process: u64) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
     stat.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['Z', 'X']))
@@ -184,7 +183,6 @@ mod linux {
             Some(Arc::new(arena))
         }
 
-        /// `None` if the file cannot be opened or has another size than [`super::LENGTH`].
         pub(in super::super) fn open(path: &str) -> Option<Arc<Self>> {
             let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
             let is_whole = file.metadata().ok()?.len() == super::LENGTH;
@@ -213,13 +211,12 @@ mod linux {
             u64::try_from(self.file.as_raw_fd()).unwrap_or(0)
         }
 
-        /// The caller must close the descriptor.
+        /// Returns a new file descriptor, which the caller must close.
         pub(in super::super) fn exported(&self) -> Option<i32> {
             use std::os::fd::IntoRawFd;
             Some(self.file.try_clone().ok()?.into_raw_fd())
         }
 
-        /// `None` unless `length` bytes from `offset` on lie inside the mapping.
         pub(super) fn at(&self, offset: u64, length: u64) -> Option<NonNull<u8>> {
             let end = usize::try_from(offset.checked_add(length)?).ok()?;
             let offset = usize::try_from(offset).ok().filter(|_| end <= LENGTH)?;
@@ -239,7 +236,7 @@ mod linux {
             (unsafe { libc::fcntl(file, command, &raw mut lock) } == 0).then_some(lock)
         }
 
-        /// By this lock on another process's file, [`Self::is_held`] in that process knows that the block is open.
+        /// Locks or unlocks bytes of another process's file. That process sees the lock by [`Self::is_held`].
         pub(in super::super) fn hold(&self, offset: u64, length: u64, is_open: bool) {
             let kind = if is_open { libc::F_RDLCK } else { libc::F_UNLCK };
             let _ = self.lock(libc::F_OFD_SETLK, kind, offset, length);

@@ -1,7 +1,7 @@
 //! Reports of what the simulated device found wrong.
 //!
-//! A report has the program's own names of streams, operations and allocations, or numbers. No report shows an address
-//! of memory, which would differ from run to run. Only the text of a failed kernel may.
+//! A report names streams, operations and allocations by the program's names, or by numbers. Addresses would differ
+//! from run to run.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,23 +14,20 @@ use super::{MachineState, Simulated};
 pub enum ReportKind {
     /// Two accesses to the same bytes, at least one of them a write, that nothing orders.
     Race,
-    /// An access to freed memory. The free comes first in program order, whatever orders the two on the device.
+    /// An access to memory that was freed earlier in the program's order.
     UseAfterFree,
     /// A free of memory that is already freed, of an address at which no allocation starts, or of memory that another
-    /// process has open. A free of memory that was lost in a reset of its context is only an error.
+    /// process has open.
     InvalidFree,
     /// An access that starts outside every allocation, or reaches past the end of one.
     OutOfBounds,
-    /// A call with the handle of a destroyed stream, or with a number that never was a stream's handle. A real driver
-    /// may crash (SIGSEGV, H200, driver 580).
+    /// A call with a handle that belongs to no live stream. A real driver may crash (SIGSEGV, H200, driver 580).
     DeadStream,
-    /// A record, a query or a wait for an event whose context was reset. A real driver may crash (SIGSEGV in
-    /// `cuEventQuery`, H200, driver 580).
+    /// A use of an event whose context was reset. A real driver may crash (SIGSEGV, H200, driver 580).
     DeadEvent,
-    /// A call that names another thread's per-thread default stream, by the handle 2. Like a real driver, it takes the
-    /// calling thread's own.
+    /// A call that names another thread's per-thread default stream. The handle 2 cannot name that stream.
     ForeignThread,
-    /// A kernel whose stand-in on the host failed or panicked.
+    /// A kernel whose host function failed or panicked.
     FailedKernel,
 }
 
@@ -61,7 +58,7 @@ pub enum AccessKind {
 pub struct AccessRange {
     /// `None` outside every allocation.
     pub allocation: Option<Arc<str>>,
-    /// Counted from the allocation's start. Outside every allocation the range starts at 0.
+    /// In bytes from the allocation's start.
     pub bytes: Range<u64>,
     pub access: AccessKind,
 }
@@ -86,14 +83,12 @@ impl fmt::Display for AccessRange {
 /// An operation on a stream, an access of the host, a driver call or a failed kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Side {
-    /// For a driver call, the name of its entry point.
     pub operation: Arc<str>,
-    /// Where the operation runs, or what the driver call is about, such as `stream#3 (device 0, non-blocking)`.
+    /// Where the operation runs, such as `stream#3 (device 0, non-blocking)`.
     pub place: Arc<str>,
-    /// The number of the operation or host access: both are counted together from 1, in program order. 0 for a driver
-    /// call and for a failed kernel.
+    /// A number from 1, in program order. 0 for a driver call or a failed kernel.
     pub sequence: u64,
-    /// `None` for a misused stream or event and for a failed kernel.
+    /// The memory that is accessed or freed, if any.
     pub touched: Option<AccessRange>,
 }
 
@@ -113,7 +108,6 @@ impl fmt::Display for Side {
 pub struct Report {
     pub kind: ReportKind,
     pub message: String,
-    /// `None` if there is only one side.
     pub first: Option<Side>,
     pub second: Side,
 }
@@ -134,7 +128,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// How many reports are kept: the first ones, because later ones mostly follow from them.
+/// How many reports are kept: the first ones.
 pub const REPORTED: usize = 10_000;
 
 #[derive(Debug, Default)]
@@ -158,7 +152,6 @@ impl Reports {
 }
 
 impl MachineState {
-    /// `place` names the wrong stream or event.
     pub(super) fn report_stream(&mut self, kind: ReportKind, place: Arc<str>, why: &str) {
         let second = Side { operation: self.call.into(), place, sequence: 0, touched: None };
         self.reports.push(|| Report::new(kind, None, second, why));
@@ -166,14 +159,12 @@ impl MachineState {
 }
 
 impl Simulated {
-    /// `why` is the text of the error or the panic.
     pub(super) fn report_failed(&self, kernel: &str, why: &str) {
         let place = Arc::from("the simulated device");
         let side = Side { operation: kernel.into(), place, sequence: 0, touched: None };
         self.lock().reports.push(|| Report::new(ReportKind::FailedKernel, None, side, why));
     }
 
-    /// At most [`REPORTED`], the earliest ones.
     pub fn reports(&self) -> Vec<Report> {
         self.lock().reports.kept.clone()
     }
@@ -183,17 +174,15 @@ impl Simulated {
         self.lock().reports.left_out
     }
 
-    /// Forgets the reports. [`Self::reports_left_out`] counts from 0 again.
     pub fn take_reports(&self) -> Vec<Report> {
         std::mem::take(&mut self.lock().reports).kept
     }
 
-    /// The latest [`Side::sequence`]; 0 before the first.
     pub fn sequence(&self) -> u64 {
         self.lock().sequence
     }
 
-    /// The number of entries in the clocks of all streams and events, without those inside captures.
+    /// The number of entries in the vector clocks of all streams and events, outside captures.
     pub fn clock_entries(&self) -> usize {
         let state = &mut *self.lock();
         let clocks = state.streams.clocks().chain(state.events.points());

@@ -9,7 +9,6 @@ use super::clock::{Clock, Lane};
 use super::operation::Work;
 use crate::stream::Thread;
 
-/// Work number `time` of its lane.
 #[derive(Debug)]
 pub(super) struct QueuedWork {
     pub(super) sequence: u64,
@@ -22,14 +21,14 @@ pub(super) struct QueuedWork {
 pub(super) struct Schedule {
     pub(super) lanes: Vec<VecDeque<QueuedWork>>,
     times: Vec<u64>,
-    /// Every lane with work that the host is not ordered after, and perhaps more lanes.
+    /// Holds at least every lane with work that the host has not waited for.
     open: BTreeSet<Lane>,
     pub(super) running: Option<(Thread, usize)>,
 }
 
 impl Default for Schedule {
     fn default() -> Self {
-        // The host's lane exists from the start. Nothing is ever queued on it.
+        // The first lane is the host's. Nothing is ever queued there.
         Self { lanes: vec![VecDeque::new()], times: vec![0], open: BTreeSet::new(), running: None }
     }
 }
@@ -68,7 +67,7 @@ impl Schedule {
                 .all(|(lane, time)| lane.index() == own || self.is_done(lane, time))
     }
 
-    /// The next piece of work on the way to `target`, with the index of its lane. `None` if none is ready.
+    /// The next ready work before `target`, with the index of its lane. Work launched later comes first.
     pub(super) fn next(&self, target: &Clock) -> Option<(usize, Work)> {
         let mut heads: Vec<(usize, &QueuedWork)> = target
             .entries()
@@ -84,8 +83,8 @@ impl Schedule {
         Some((ready.0, ready.1.work.clone()))
     }
 
-    /// Whether the next work on a lane before `target` is a wait for another process. Asks the other processes for what
-    /// the waits need.
+    /// Whether the next work of a lane before `target` waits for another process. Asks that process to run the missing
+    /// work.
     pub(super) fn awaits(&self, target: &Clock) -> bool {
         let heads = target.entries().filter_map(|(lane, time)| {
             self.lanes[lane.index()].front().filter(|work| work.time <= time)
@@ -99,8 +98,7 @@ impl Schedule {
         })
     }
 
-    /// A clock that follows all work queued so far. Leaves out each lane whose last work `host`, the host's clock,
-    /// covers.
+    /// A point after all work queued so far. Leaves out work that `host`, the host's clock, covers.
     pub(super) fn everything(&mut self, host: &Clock) -> Clock {
         self.open.retain(|lane| !host.covers(*lane, self.times[lane.index()]));
         let mut clock = Clock::default();

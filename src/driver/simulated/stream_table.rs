@@ -7,7 +7,6 @@ use super::clock::{Clock, Lane};
 use crate::driver::Context;
 use crate::stream::Thread;
 
-/// Handles look like pointers, and are the same in every run. None is reused unless a test asks for it.
 const FIRST: u64 = 0x5000_0000;
 const STEP: u64 = 0x10;
 
@@ -54,7 +53,7 @@ impl CaptureId {
 #[derive(Debug)]
 pub(super) struct CaptureMember {
     pub(super) capture: CaptureId,
-    /// The stream's lane inside the capture. `clock` is a clock over the capture's lanes.
+    /// `lane` and `clock` count the capture's own lanes.
     pub(super) lane: Lane,
     pub(super) clock: Clock,
 }
@@ -65,10 +64,9 @@ pub(super) struct StreamState {
     pub(super) context: Context,
     pub(super) ordering: LegacyOrdering,
     pub(super) lane: Lane,
-    /// What the stream's next work follows. `MachineState::advance` adds what CUDA orders before it implicitly.
     pub(super) clock: Clock,
     pub(super) alive: bool,
-    /// Whether the stream was alive until its context was reset.
+    /// Whether a reset of the context destroyed the stream.
     pub(super) gone: bool,
     pub(super) member: Option<CaptureMember>,
 }
@@ -77,12 +75,11 @@ pub(super) struct StreamState {
 pub(super) struct StreamTable {
     all: Vec<StreamState>,
     handles: Vec<StreamId>,
-    /// Counts no default streams.
     created: usize,
     pub(super) legacy: HashMap<Context, StreamId>,
     pub(super) per_thread: HashMap<(Thread, Context), StreamId>,
     threads: Vec<Thread>,
-    /// A destroyed stream stays listed until the legacy stream has followed its work.
+    /// A destroyed stream stays listed until the legacy stream is ordered after its work.
     pub(super) blocking: HashMap<Context, Vec<StreamId>>,
 }
 
@@ -128,7 +125,7 @@ impl StreamTable {
         id
     }
 
-    /// The context gets new default streams at its next use.
+    /// Destroys the context's streams. The next use of a default stream makes a new one.
     pub(super) fn take_down(&mut self, context: Context) {
         for stream in self.all.iter_mut().filter(|stream| stream.context == context) {
             stream.gone |= std::mem::replace(&mut stream.alive, false);
@@ -138,7 +135,7 @@ impl StreamTable {
         self.blocking.remove(&context);
     }
 
-    /// `clock` is that of the context's legacy stream, which follows its blocking streams.
+    /// Orders `clock`, which is the legacy stream's, after the context's blocking streams.
     pub(super) fn join_blocking(&mut self, context: Context, clock: &mut Clock) {
         let Some(blocking) = self.blocking.get_mut(&context) else { return };
         for other in &*blocking {
@@ -153,7 +150,6 @@ impl StreamTable {
         self.created
     }
 
-    /// Gives a handle that no stream has had. `None` if there are no more.
     pub(super) fn give_handle(&mut self, id: StreamId) -> Option<u64> {
         let offset = u64::try_from(self.handles.len()).ok()?.checked_mul(STEP)?;
         let handle = FIRST.checked_add(offset)?;
@@ -161,7 +157,6 @@ impl StreamTable {
         Some(handle)
     }
 
-    /// `handle` is that of an earlier stream.
     pub(super) fn pass_handle_on(&mut self, handle: u64, id: StreamId) {
         if let Some(place) = place_of(handle).and_then(|place| self.handles.get_mut(place)) {
             *place = id;
@@ -173,8 +168,7 @@ impl StreamTable {
         self.handles.get(place_of(handle)?).copied()
     }
 
-    /// Counted from 1, in the order in which the threads' per-thread default streams are first used, so the same calls
-    /// give the same numbers in every run.
+    /// Numbers the threads from 1 in the order of their first use, so that each run gives the same numbers.
     pub(super) fn thread_number(&mut self, thread: Thread) -> usize {
         let known = self.threads.iter().position(|known| *known == thread);
         known.unwrap_or_else(|| {

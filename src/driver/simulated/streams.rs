@@ -2,8 +2,7 @@
 //!
 //! CUDA orders a context's legacy default stream with its blocking streams, which include the per-thread default
 //! streams. An action on the legacy stream follows all earlier actions of the blocking streams, and their later actions
-//! follow it. An action is anything queued: work, an event's record, a wait. Blocking streams made later follow the
-//! action as well. Non-blocking streams take no part.
+//! follow it. An action is anything queued: work, an event's record, a wait. Non-blocking streams take no part.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
 impl MachineState {
-    /// A default stream is that of the current context. If no live stream has the handle, reports that and fails.
+    /// Default streams are those of the current context. Fails with a report if no live stream has the handle.
     pub(super) fn stream(&mut self, stream: Stream) -> DriverResult<StreamId> {
         match stream {
             Stream::Legacy => self.contexts.needed().map(|context| self.legacy(context)),
@@ -28,8 +27,7 @@ impl MachineState {
         }
     }
 
-    /// Another thread's per-thread default stream is reported, and the calling thread's returned, as the driver does
-    /// for the handle 2.
+    /// For another thread's per-thread default stream, makes a report and returns the calling thread's stream.
     pub(super) fn native(&mut self, stream: Stream) -> DriverResult<StreamId> {
         let here = Thread::current();
         if let Stream::PerThread(thread) = stream
@@ -102,7 +100,6 @@ impl MachineState {
         self.streams.get_mut(id).clock = clock;
     }
 
-    /// A destroyed stream may still be listed.
     pub(super) fn blocking(&self, context: Context) -> &[StreamId] {
         self.streams.blocking.get(&context).map_or(&[], Vec::as_slice)
     }
@@ -125,7 +122,7 @@ impl MachineState {
 const CREATE: &str = "cuStreamCreate";
 
 impl Simulated {
-    /// The handle is above 2, and belongs to no other stream unless [`Simulated::create_stream_again`] reuses it.
+    /// Returns the handle, which is above 2 and was no other stream's.
     pub fn create_stream(&self, ordinal: i32, blocking: bool) -> Result<u64> {
         self.make(CREATE, |state| {
             let context = state.contexts.primary(ordinal)?;
@@ -140,8 +137,8 @@ impl Simulated {
         })
     }
 
-    /// Fails unless `handle` was a destroyed stream's. CUDA's driver gives a destroyed stream's handle to the next new
-    /// stream at once, even while work of the destroyed stream is pending (50 of 50 times, H200, driver 580, 2026-11).
+    /// Makes a stream with the handle of a destroyed stream. CUDA's driver reuses such a handle for the next stream,
+    /// even while work of the destroyed stream is pending (50 of 50 times, H200, driver 580, 2026-11).
     pub fn create_stream_again(&self, ordinal: i32, blocking: bool, handle: u64) -> Result<()> {
         self.make(CREATE, |state| {
             let context = state.contexts.primary(ordinal)?;
@@ -155,7 +152,6 @@ impl Simulated {
         })
     }
 
-    /// Reports use the name from now on.
     pub fn name_stream(&self, handle: u64, name: &str) -> Result<()> {
         self.make("cuStreamSetName", |state| {
             let id = state.alive(handle)?;
@@ -166,7 +162,7 @@ impl Simulated {
         })
     }
 
-    /// Spoils the capture that the stream is part of. The stream's queued work still runs.
+    /// Invalidates the stream's capture, if any. The stream's queued work still runs.
     pub fn destroy_stream(&self, handle: u64) -> Result<()> {
         self.make("cuStreamDestroy", |state| {
             if state.streams.known(handle).is_some_and(|id| state.streams.get(id).gone) {

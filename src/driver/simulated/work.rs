@@ -44,8 +44,7 @@ impl MachineState {
         (who, clock)
     }
 
-    /// The work becomes number `time` of the lane. The caller advances the lane and checks the work's declared
-    /// accesses.
+    /// The caller advances the lane and checks the work's declared accesses.
     pub(super) fn enqueue_at(
         &mut self,
         lane: Lane,
@@ -65,7 +64,7 @@ impl MachineState {
         Arc::new(Actor { operation, place, sequence, lane, time })
     }
 
-    /// Do not drop the operation while the state is locked: dropping what it holds may call the simulated device.
+    /// Do not drop `operation` while the state is locked: the drop may call the simulated device.
     pub(super) fn launch(&mut self, stream: StreamId, operation: &Operation) -> DriverResult<()> {
         self.refuse_implicit(stream)?;
         if self.streams.get(stream).member.is_some() {
@@ -95,7 +94,7 @@ impl MachineState {
     }
 }
 
-/// When dropped, also by a panic, removes the piece of work that has run from its lane, and lets the next one run.
+/// Its drop, even by a panic, removes the finished work from the lane and lets the next work run.
 struct RunningWork<'a> {
     simulated: &'a Simulated,
     lane: usize,
@@ -114,8 +113,7 @@ impl Drop for RunningWork<'_> {
 }
 
 impl Simulated {
-    /// `action` runs when something forces it. `reads` and `writes` are checked now; on a stream under capture, at each
-    /// launch of the graph.
+    /// Queues `action`, which runs later, for example at a host wait.
     pub fn launch(
         &self,
         stream: Stream,
@@ -133,14 +131,13 @@ impl Simulated {
         })
     }
 
-    /// The host counts as not having waited, so later accesses of the host still race with this work.
+    /// Runs all queued work, but does not order the host after it: later accesses of the host can still race.
     pub fn run_all(&self) -> Result<()> {
         let everything = self.everything("run_all")?;
         self.run_until(&everything);
         Ok(())
     }
 
-    /// Fails if the calling thread is running a piece of work.
     pub(super) fn everything(&self, call: &'static str) -> Result<Clock> {
         self.make(call, |state| {
             state.refuse_inside_work()?;
@@ -154,7 +151,7 @@ impl Simulated {
         let running = state.schedule.running.map(|(_, lane)| lane);
         let mut dropped = Vec::new();
         for (index, lane) in state.schedule.lanes.iter_mut().enumerate() {
-            // Leave the piece that is running: its `RunningWork` removes it when it has run.
+            // The `RunningWork` of the running piece removes that piece.
             let keep = usize::from(running == Some(index)).min(lane.len());
             dropped.extend(lane.drain(keep..));
         }
@@ -162,7 +159,6 @@ impl Simulated {
         drop(dropped);
     }
 
-    /// Counts the piece that is running, too.
     pub fn pending(&self) -> usize {
         self.lock().schedule.pending()
     }
@@ -171,8 +167,7 @@ impl Simulated {
         self.lock().refuse_inside_work().is_err()
     }
 
-    /// Where work before `target` waits for other processes, blocks until they have reached what it waits for, or have
-    /// ended.
+    /// Runs the work before `target`. Blocks while that work waits for other processes.
     pub(super) fn run_until(&self, target: &Clock) {
         loop {
             self.run_until_blocked(target);
@@ -183,7 +178,7 @@ impl Simulated {
         }
     }
 
-    /// Leaves work that waits for other processes, and asks them to run what is missing.
+    /// Like [`Self::run_until`], but leaves work that waits for other processes.
     pub(super) fn run_until_blocked(&self, target: &Clock) {
         let here = Thread::current();
         loop {
@@ -210,7 +205,7 @@ impl Simulated {
 }
 
 impl MachineState {
-    /// A host wait from inside a piece of work would wait for the piece itself.
+    /// Fails if the calling thread is running work: a host wait would wait for that work itself.
     pub(super) fn refuse_inside_work(&self) -> DriverResult<()> {
         if self.schedule.running.is_some_and(|(thread, _)| thread == Thread::current()) {
             return Err(codes::NOT_PERMITTED);

@@ -10,7 +10,6 @@ use crate::lease::{EndState, Ending, Failure, Holder, Lease, Queue, Settlement};
 /// How often something happened. Not a loom atomic, so that counting adds no interleavings.
 type Times = std::sync::Arc<std::sync::atomic::AtomicUsize>;
 
-/// A holder whose end waits for its consumer, unless the consumer is done.
 struct Fake {
     drops: Times,
     settled: Times,
@@ -46,7 +45,6 @@ impl Drop for Fake {
     }
 }
 
-/// A lease, and the queue in which its end waits.
 #[derive(Clone)]
 struct ModelEnds {
     lease: Arc<Lease<Fake>>,
@@ -72,8 +70,6 @@ impl ModelEnds {
         thread::spawn(move || call(&ends))
     }
 
-    /// Ends the lease as a view does: at once, or in the queue until its consumer is done. Returns false if the lease
-    /// has ended already.
     fn end(&self) -> bool {
         let Some(holder) = self.lease.end() else { return false };
         let mut ending = Ending::new(holder);
@@ -86,7 +82,6 @@ impl ModelEnds {
         true
     }
 
-    /// Checks the first pending end, if there is one. Returns how many ends are over: 0 or 1.
     fn ask(&self) -> usize {
         let over = self.queue.ask(1, |ending| {
             assert_eq!((ending.state(), ending.advance(())), (EndState::Waiting(()), Ok(())));

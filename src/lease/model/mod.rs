@@ -135,13 +135,12 @@ fn what_nobody_ends_goes_with_the_last_who_holds_its_lease() {
     });
 }
 
-/// Begins an end and gives it up. Returns false if the lease has ended already.
 fn refuse(lease: &Lease<Arc<ModelMemory>>) -> bool {
     lease.begin(|kept| kept.look()).map(|()| lease.stop()).is_some()
 }
 
-/// Ends the lease as `release()` does, and counts in `made` that the waits were made. Returns whether this call ended
-/// the lease.
+/// Ends the lease as `release()` does, but adds one to `made` in place of the waits. Does nothing if the lease has
+/// ended already. Returns whether this call ended the lease.
 fn release(lease: &Lease<Arc<ModelMemory>>, made: &AtomicUsize) -> bool {
     if lease.begin(|kept| kept.look()).is_none() {
         return false;
@@ -193,7 +192,6 @@ fn an_end_that_is_refused_loses_nothing_to_one_that_comes_at_once() {
         let refused = scene.on_thread(refuse);
         let end = scene.on_thread(|lease| lease.end().is_some());
         let (refused, ended) = (refused.join().unwrap(), end.join().unwrap());
-        // `refused` is false if the other end came before the refused end began.
         assert!(ended, "{refused}");
         assert_eq!((scene.lease.is_leased(), scene.drops()), (false, 1));
         assert!(scene.lease.with(|kept| kept.look()).is_none());

@@ -5,7 +5,6 @@ use loom::thread;
 
 use crate::lease::{Most, Parked};
 
-/// A [`Parked`] with one lane, whose items have these numbers.
 fn parked(numbers: &[u64]) -> Arc<Parked<u32, u64>> {
     let parked = Parked::new(|number| Some((1, *number)));
     numbers.iter().for_each(|number| parked.push(*number));

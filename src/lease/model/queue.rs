@@ -17,7 +17,6 @@ impl ModelItem {
         Self { id, busy: Arc::new(AtomicUsize::new(0)), times: 0 }
     }
 
-    /// Counts the questions. True from question number `last` on.
     fn ask(&mut self, last: usize) -> bool {
         assert_eq!(self.busy.swap(1, Ordering::SeqCst), 0, "asked by two at once");
         self.times += 1;

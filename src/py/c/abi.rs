@@ -123,9 +123,9 @@ pub struct CaiBridgeApi {
     /// The version of this table, which is the installed package's. It may be below or above the header's
     /// `CAI_BRIDGE_VERSION`.
     pub version: u32,
-    /// Imports an object that speaks DLPack or the CUDA Array Interface, or a DLPack capsule. The caller holds the
-    /// interpreter's lock, and must release the array. If `object` is NULL, the call fails with the exception that is
-    /// pending, or with a `TypeError` if none is.
+    /// Imports an object that speaks DLPack or the CUDA Array Interface, or a DLPack capsule. The caller must hold the
+    /// interpreter's lock, and must later release the array. If `object` is NULL, the call fails with the exception
+    /// that is pending, or with a `TypeError` if none is.
     pub import_object:
         unsafe extern "C" fn(object: *mut PyObject, out: *mut *mut CaiBridgeArray) -> c_int,
     /// Describes an array. If `array` is NULL, sets every field up to `contiguous` to 0. If `out` is NULL, does

@@ -11,8 +11,7 @@ use super::abi::CaiBridgeArray;
 use crate::error::caught;
 use crate::py::interpreter::attached;
 
-/// Runs `call` with the interpreter's lock, and returns 0. If `call` fails or panics, returns -1 with an exception set.
-/// If this thread may not take the lock any more, returns -1 without running `call`.
+/// Returns 0 after `call`, or -1 with an exception set. If this thread may not take the interpreter's lock, returns -1.
 pub(super) fn answer(call: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
     let done = attached(|py| {
         match caught(|| call(py))

@@ -49,8 +49,7 @@ pub(super) unsafe extern "C" fn describe(
     }
 }
 
-/// Fills `size` bytes of `out`. Without an array, all of them are 0; else those of fields that this version does not
-/// know.
+/// Writes the description of `array` to the `size` bytes at `out`, and 0 to the bytes that remain.
 ///
 /// # Safety
 ///
@@ -124,8 +123,7 @@ pub(super) unsafe extern "C" fn ready_on(array: *const CaiBridgeArray, out: *mut
     })
 }
 
-/// Calls `make` with the array and `stream`. For an empty array, which needs no order, returns 0 without calling
-/// `make`.
+/// Calls `make`, but not for an empty array, which needs no order.
 ///
 /// # Safety
 ///

@@ -32,7 +32,7 @@ use crate::py::source::check_stream;
 use crate::py::streams::StreamRef;
 use crate::stream::{Alive, Ready, Stream, Thread};
 
-/// The stream that the C caller named for an export or a tensor's import, and the stream's GPU.
+/// The stream that the C caller named, and the stream's GPU.
 #[derive(Clone)]
 struct Exporters(u64, i32);
 
@@ -57,8 +57,7 @@ struct ExportedMemory {
     device: Device,
     readonly: bool,
     owner: *mut c_void,
-    /// Set only after the Python object is made: if the export fails, the exporter still owns the memory. Never set if
-    /// the exporter passed NULL.
+    /// Set after the Python object is made: if the export fails, the exporter still owns the memory.
     deleter: Arc<OnceLock<unsafe extern "C" fn(*mut c_void)>>,
 }
 
@@ -106,7 +105,7 @@ impl Drop for ExportedMemory {
             let before = attached(PyErr::take).flatten();
             // SAFETY: `deleter` and `owner` come from the exporter and belong together, and this drop runs once.
             unsafe { deleter(self.owner) }
-            // The deleter may have left an exception of a failed call. Report the exception here.
+            // The deleter may have left an exception pending.
             attached(|py| {
                 if let Some(left) = PyErr::take(py) {
                     let named = PyString::new(py, "the deleter of an export");
@@ -121,8 +120,7 @@ impl Drop for ExportedMemory {
 }
 
 impl ExportedMemory {
-    /// Copies the fields of an export, with the shape and the strides. Does not check the address, the extents and the
-    /// strides.
+    /// Copies the fields of an export. Does not check the address, the extents and the strides.
     ///
     /// # Safety
     ///
@@ -139,7 +137,7 @@ impl ExportedMemory {
             return Err(Error::new(Kind::NullShape, format!("NULL for {ndim} dimensions")));
         }
         let device = Device::from_dlpack(from.device_type.cast_unsigned(), from.device_id)?;
-        // dlpack.h asks for 0 for pinned and managed memory. Here `device_id` is the GPU of the stream.
+        // In DLPack, pinned and managed memory has the device number 0.
         let id = if device.kind == MemoryKind::Device { device.id } else { 0 };
         Ok(Self {
             stream: Exporters(from.stream, from.device_id),
@@ -156,8 +154,7 @@ impl ExportedMemory {
 }
 
 impl Exporters {
-    /// Checks the GPU, the address and the stream of `array` against the driver; without a driver, checks nothing. For
-    /// managed and pinned memory, the GPU of a stream handle replaces the GPU in `self`.
+    /// Checks the GPU, the address and the stream of `array` against the driver. Without a driver, checks nothing.
     fn check(&mut self, py: Python<'_>, array: &Descriptor, driver: &Handle) -> Result<()> {
         let Self(stream, ordinal) = *self;
         if driver.get().is_err() {

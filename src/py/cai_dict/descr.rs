@@ -1,6 +1,5 @@
-//! Reads the `descr` entry of a CAI dict, and makes the CAI entries of arrays that only the CUDA Array Interface can
-//! express. By NumPy's array interface, the default of `descr` is `[("", typestr)]`; any other list names the fields of
-//! an element.
+//! Reads the `descr` entry of a CAI dict. By NumPy's array interface, `[("", typestr)]` is the default of `descr`; any
+//! other list names the fields of an element.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -12,11 +11,10 @@ use crate::error::{Error, Kind, SHOWN};
 use crate::py::native;
 use crate::py::text::an_object;
 
-/// How many levels of fields are read; `descr` itself is the first level. A `descr` with more levels is refused.
+/// A `descr` with more levels of fields is refused; `descr` itself is the first level.
 const DEEPEST: usize = 16;
 
-/// Copies the fields in `descr`. `None` if `descr` is empty or only repeats the typestr. Fails if `descr` contradicts
-/// the typestr.
+/// Copies the fields in `descr`; `None` if it names no fields. Fails if `descr` contradicts the typestr.
 pub(super) fn fields<'py>(
     descr: &Bound<'py, PyAny>,
     typestr: &str,
@@ -58,8 +56,7 @@ fn unnamed<'py>(list: &Bound<'py, PyList>) -> Option<Bound<'py, PyString>> {
     field.get_item(1).ok()?.cast_into().ok()
 }
 
-/// The size in bytes of a list of fields, and a copy of the list. `None` if it is no valid list of fields with at most
-/// `depth` levels.
+/// The size in bytes of a list of fields, and a copy of the list. `None` if a field is invalid or too deep.
 fn copied<'py>(list: &Bound<'py, PyList>, depth: usize) -> Option<(i64, Bound<'py, PyList>)> {
     let depth = depth.checked_sub(1)?;
     let (mut bytes, copy) = (0_i64, PyList::empty(list.py()));
@@ -93,7 +90,7 @@ fn is_name(name: &Bound<'_, PyAny>) -> bool {
     }
 }
 
-/// The number of items in a field of this shape; `None` if the shape is invalid.
+/// `None` if the shape is invalid.
 fn count(shape: &Bound<'_, PyAny>) -> Option<i64> {
     if shape.is_exact_instance_of::<PyInt>() {
         return native::small(shape).filter(|count| *count >= 0);
@@ -103,8 +100,7 @@ fn count(shape: &Bound<'_, PyAny>) -> Option<i64> {
     extents.as_slice().iter().try_fold(1, product)
 }
 
-/// The CAI entries of an array that only the CUDA Array Interface can express. Shape, data, strides and stream are None
-/// until the caller sets them.
+/// The CAI entries of an array that DLPack cannot express. The caller sets shape, data, strides and stream.
 pub(super) fn words(
     py: Python<'_>,
     typestr: &str,

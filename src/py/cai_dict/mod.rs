@@ -22,16 +22,14 @@ use crate::py::text::{an_object, refused, shown};
 use crate::py::{flag, native, numpy};
 use crate::stream::{Ready, Stream, Thread};
 
-/// The typestr and `descr` of an array whose element type or strides DLPack cannot express, as a CAI dict; `None` for
-/// other arrays.
+/// The typestr and `descr` of an array that DLPack cannot express; `None` for other arrays.
 pub(crate) type Words = Option<Py<PyDict>>;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reading {
-    /// The stream that the producer means if a dict of version 3 names none, or 0. `None` if the producer follows the
-    /// specification.
+    /// What a dict of version 3 without a stream means. `None` for a producer that follows the specification.
     pub(crate) unnamed: Option<Stream>,
-    /// Whether the caller passed a stream, or -1. If so, a stream 0 or -1 in the dict is no error.
+    /// Whether the caller passed a stream. If so, a stream 0 or -1 in the dict is no error.
     pub(crate) declared: bool,
     /// The element type, if the caller knows it. Ignored unless it has the typestr's item size.
     pub(crate) said: Option<Dtype>,
@@ -39,13 +37,8 @@ pub(crate) struct Reading {
 
 pub(crate) type OwnType = (Option<Dtype>, Option<String>);
 
-/// Reads and checks `dict`, and writes its layout to `layout`.
-///
-/// `own` is called only if the typestr gives no more than the size, and asks the object for its element type:
-/// `own(true)` for the type's name, `own(false)` for the type.
-///
-/// An array that DLPack cannot express is refused without `words`. With `words` it is accepted, and `words` receives
-/// its typestr and `descr`.
+/// Reads and checks `dict`, and writes its layout to `layout`. `own` asks the object for its element type. An array
+/// that DLPack cannot express is refused, unless `words` is there to receive its typestr and `descr`.
 pub(crate) fn decode(
     dict: &Bound<'_, PyDict>,
     reading: Reading,
@@ -57,9 +50,9 @@ pub(crate) fn decode(
     let mut dialect = Dialect { here, unnamed, declared, goes_on: false, dtype: said };
     let names = names(dict.py());
     match native::plain(dict, names, |fields| cai::decode(fields, dialect, || None, layout)) {
-        // The typestr alone names no type that DLPack has. Go on below, where the object may be asked for its type.
+        // The object may tell its element type below.
         Some(Err(error)) if matches!(error.kind(), Kind::DtypeAmbiguous | Kind::Dtype) => {}
-        // Only CAI can express the array. Go on below, where `words` gets its typestr.
+        // The typestr is written to `words` below.
         Some(Err(error)) if words.is_some() && cai::is_of_dlpacks(error.kind()) => {}
         Some(decoded) => return Ok(decoded?),
         None => {}
@@ -155,7 +148,6 @@ fn stream_of(stream: &Bound<'_, PyAny>) -> PyResult<i128> {
     })
 }
 
-/// The keys of a CAI dict, in the order of [`native::CaiKeys`].
 fn names(py: Python<'_>) -> native::CaiKeys<'_, '_> {
     [
         intern!(py, "shape"),
@@ -261,8 +253,7 @@ fn data_entry(value: &Bound<'_, PyAny>) -> PyResult<(u64, bool)> {
     Ok((pointer, readonly))
 }
 
-/// Makes the dict of `array`. `words` has the typestr and `descr` of an array that only CAI can express; `None` for
-/// other arrays.
+/// `words` is given for an array that DLPack cannot express.
 pub(crate) fn encode<'py>(
     py: Python<'py>,
     array: &Descriptor,
@@ -293,7 +284,6 @@ pub(crate) fn encode<'py>(
     Ok(dict)
 }
 
-/// A copy of `template` has every key already, so the dict does not grow.
 fn filled<'py>(
     template: &Bound<'py, PyDict>,
     entries: &cai::Entries<'_>,
@@ -312,8 +302,7 @@ fn filled<'py>(
 
 const LEGACY: u64 = Stream::Legacy.handle();
 
-/// Two dicts for each element type, in the order of the table of types: one without a stream, one with the legacy
-/// default stream.
+/// For each element type, a dict without a stream and a dict with the legacy default stream.
 #[cold]
 fn templates(py: Python<'_>) -> PyResult<Vec<[Py<PyDict>; 2]>> {
     let template = |dtype: Dtype, stream: Option<u64>| -> PyResult<_> {

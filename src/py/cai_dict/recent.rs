@@ -17,7 +17,7 @@ struct DictKind {
     dtype: Dtype,
     layout: Layout,
     stream: Option<u64>,
-    /// The cached dict, in which `data` is not set. Stored when an array of this kind comes up for the second time.
+    /// `None` until an array of this kind comes up for the second time.
     dict: Option<Py<PyDict>>,
 }
 
@@ -38,10 +38,8 @@ local! {
         const { Recent { kinds: RefCell::new(Vec::new()), next: Cell::new(0) } };
 }
 
-/// A new dict for `array`, whose `data` the caller must set.
-///
-/// The cache is never borrowed while an object is made or dropped: a garbage collection may then run code that calls
-/// this function again.
+/// A new dict for `array`; the caller sets `data`. Borrows the cache only while no object is made or dropped, since
+/// both may run code that calls this function.
 #[inline]
 pub(super) fn dict<'py>(
     py: Python<'py>,

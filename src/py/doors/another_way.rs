@@ -13,8 +13,7 @@ use crate::py::producers::{ImportFor, Refused, cai, dlpack, types};
 use crate::py::streams::StreamArgument;
 use crate::py::text::{an_object, shown};
 
-/// Handles `refused`, the error of the first import of `x`. If the type's protocols have changed since `facts` were
-/// found, calls `again` with the new facts. Otherwise tries another protocol, if one may do.
+/// Handles `refused`, the error of the first import. Tries again if the type has changed, else tries another protocol.
 #[cold]
 #[inline(never)]
 pub(super) fn take_in(
@@ -45,7 +44,6 @@ pub(super) fn take_in(
     }
 }
 
-/// Each error has the previous error as its cause.
 fn by_another_protocol(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
@@ -54,7 +52,7 @@ fn by_another_protocol(
 ) -> PyResult<Box<HeldMemory>> {
     let py = x.py();
     let because = |error: PyErr, cause: &PyErr| {
-        // A producer may keep an exception and raise it again, even as the cause of the first error.
+        // A producer may raise one exception object twice. The object must not become its own cause.
         let mut causes = std::iter::successors(Some(cause.clone_ref(py)), |one| one.cause(py));
         if !causes.any(|one| one.value(py).is(error.value(py))) {
             error.set_cause(py, Some(cause.clone_ref(py)));
@@ -69,8 +67,7 @@ fn by_another_protocol(
             Err(refused) => return Err(because(refused.into(), &first)),
         }
     }
-    // Without a dict, the first error stands. If reading the dict raises another exception, go on: `from_dict` reports
-    // it.
+    // Without a dict, the first error stands. `from_dict` reports an exception from reading the dict.
     if !matches!(answered(py, has_cai(x))?, Some(true) | None) {
         return Err(first);
     }
@@ -82,7 +79,7 @@ fn by_another_protocol(
 }
 
 enum Unspoken {
-    /// Reading the object's `__dlpack__` raises an exception, as a property may. The object's type has a CAI dict.
+    /// The object has no readable `__dlpack__`, but its type has a CAI dict.
     Lacking,
     NoMethod(Error),
 }

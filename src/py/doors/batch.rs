@@ -24,15 +24,12 @@ use crate::py::streams::StreamArgument;
 #[derive(Default)]
 pub(super) struct ArrayBatch<'py> {
     pub(super) made: Vec<Bound<'py, PyAny>>,
-    /// The capsules among the given objects, each with its index. The caller consumes them after the last step that may
-    /// fail.
+    /// The capsules among the given objects, each with its index. The caller consumes them last.
     pub(super) unconsumed: Vec<(usize, Unconsumed)>,
-    /// For each array that is lent to a call, an object that ends the loan when it is called.
     pub(super) lent: Loans<'py>,
 }
 
 impl ArrayBatch<'_> {
-    /// If one fails, the capsules after it are not consumed.
     pub(super) fn consume(&mut self, py: Python<'_>) -> Result<(), ItemError> {
         let mut capsules = std::mem::take(&mut self.unconsumed).into_iter();
         capsules.try_for_each(|(item, capsule)| capsule.consume(py).map_err(about(item)))
@@ -40,8 +37,8 @@ impl ArrayBatch<'_> {
 }
 
 impl Converter {
-    /// Imports `xs`, and makes an array of the library from each, all or none. Consumes no capsule: the caller must do
-    /// so afterwards.
+    /// Imports `xs`, and makes one of the library's arrays from each. If one fails, returns none. Consumes no capsule:
+    /// after success, the caller must consume those in [`ArrayBatch::unconsumed`].
     pub(super) fn several<'py>(
         &self,
         py: Python<'py>,
@@ -81,7 +78,7 @@ impl Converter {
         let streams: Vec<ConsumerStream<'py>> = of
             .map(|ordinal| ConsumerStream::of(library, traits, ordinal, stream))
             .collect::<PyResult<_>>()?;
-        // Empty if the caller named one stream for all arrays, so that the stream's object is asked only once.
+        // Empty if the caller named a stream: a stream object is asked only once.
         let current = if stream.is_some() { &[][..] } else { &streams[..] };
         let arguments = current
             .iter()
@@ -103,15 +100,13 @@ impl Converter {
             let array = self.make_for_call(py, traits, source, &how, &mut batch.lent);
             batch.made.push(array.map_err(about(item))?);
         }
-        // Check last that nobody has consumed a capsule meanwhile.
+        // Python code may have consumed a capsule since its import.
         for (item, capsule) in &batch.unconsumed {
             capsule.check(py).map_err(about(*item))?;
         }
         Ok(batch)
     }
 
-    /// Makes the memory usable on the stream that the caller named, else on the library's current stream. Returns that
-    /// stream.
     pub(super) fn hand_over<'py>(
         &self,
         py: Python<'py>,
@@ -132,7 +127,7 @@ impl Converter {
         Ok(asked)
     }
 
-    /// Like [`Self::make`]. For an array that is lent to a call, also adds the object that ends the loan to `lent`.
+    /// Like [`Self::make`]. For a call, also adds an object to `lent` that ends the array's loan.
     fn make_for_call<'py>(
         &self,
         py: Python<'py>,
@@ -151,7 +146,7 @@ impl Converter {
     }
 }
 
-/// Fails if a capsule is in `xs` twice, since its tensor can be taken only once. `capsules` has the capsules' indices.
+/// Fails if `xs` has one capsule twice. `capsules` has the indices of the capsules.
 fn refuse_twice(capsules: &[usize], xs: &[Bound<'_, PyAny>]) -> Result<(), ItemError> {
     let mut seen = HashSet::new();
     match capsules.iter().find(|item| !seen.insert(xs[**item].as_ptr() as usize)) {

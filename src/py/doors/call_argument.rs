@@ -19,7 +19,6 @@ pub(super) type Loans<'py> = SmallVec<[Bound<'py, PyAny>; 4]>;
 #[derive(Debug)]
 pub(crate) struct CallArgument {
     watch: Mutex<Option<CallWatch>>,
-    /// A view records when a consumer reads it; any other array counts as read.
     is_view: bool,
 }
 
@@ -40,8 +39,7 @@ pub(crate) fn _unraisable(error: &Bound<'_, PyAny>) {
     PyErr::from_value(error.clone()).write_unraisable(error.py(), None);
 }
 
-/// Records that work on `stream` goes on using the memory of `view`. At the end of each lease of the memory, the
-/// producer's stream then waits for `stream` too.
+/// Records that `stream` goes on using the memory of `view`, so the producer's stream waits for it at later ends.
 pub(super) fn goes_on_with<'py>(
     view: &Bound<'py, PyAny>,
     stream: &Bound<'py, PyAny>,
@@ -56,8 +54,7 @@ pub(super) fn goes_on_with<'py>(
 
 #[pymethods]
 impl CallArgument {
-    /// Makes the producer's stream wait for the users of the array and of arrays made from it. Users that remain make
-    /// it wait again when they end, for their later work.
+    /// Makes the producer's stream wait for the work so far of all users of the array and of arrays made from it.
     fn __call__<'py>(&self, py: Python<'py>) -> Answer<'py> {
         act(py, || {
             let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner).take();

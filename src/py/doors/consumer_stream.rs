@@ -10,8 +10,7 @@ use crate::py::interpreter::answered;
 use crate::py::streams::StreamArgument;
 use crate::stream::{Stream, Thread};
 
-/// The consumer's stream for the arrays of a GPU: what the caller passed, or what the library returned as its current
-/// stream. There may be none.
+/// The stream that the caller passed, else the library's current stream on a GPU, if there is one.
 #[derive(Debug)]
 pub(super) struct ConsumerStream<'py> {
     pub(super) answer: Option<Bound<'py, PyAny>>,
@@ -61,7 +60,7 @@ impl<'py> ConsumerStream<'py> {
         }
     }
 
-    /// If the library, not the caller, named the stream, an error about the stream names the library.
+    /// If the library named the stream, an error about the stream gets the library's name.
     #[cold]
     pub(super) fn explain(&self, library: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
         let py = library.py();

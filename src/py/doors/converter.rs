@@ -38,14 +38,11 @@ pub(crate) struct Converter {
     #[pyo3(get)]
     pub(super) library: Py<PyAny>,
     traits: PyOnceLock<LibraryTraits>,
-    /// A quick way to make the library's arrays; set once the way is known to work.
     quick: PyOnceLock<Box<dyn Makes>>,
     foreign: [PyOnceLock<Py<PyType>>; MOST],
-    /// Array types seen after `foreign` was full, by address. When the map has [`KEPT`] types, the next type replaces
-    /// them all.
+    /// The types that did not fit into `foreign`.
     more_foreign: Mutex<ForeignTypes>,
-    /// Whether a tree's array failed to import because it is on the host. If so, the walk of each later tree asks each
-    /// array where it is, until a tree has no such array.
+    /// Whether a recent tree had an array on the host. If so, the next walk asks each array where it is.
     pub(super) meets_hosts: AtomicBool,
 }
 
@@ -89,11 +86,10 @@ impl Converter {
         })
     }
 
-    /// Converts the GPU arrays among a call's arguments, all or none. Host arrays stay as they are. `names` are the
-    /// names of the positional parameters, for messages. If a capsule is among the arguments, `binds` is called first:
-    /// it fails for arguments that the function does not take. Returns the arguments by position and by name, the given
-    /// array that results are made like (`None` without one), the new arrays, and a callable for each loan, which ends
-    /// the loan.
+    /// Converts the GPU arrays among a call's arguments, all or none. Host arrays stay as they are. If a capsule is
+    /// among the arguments, `binds` is called first: it fails for arguments that the function does not take. Returns
+    /// the arguments, the array whose library the results get (`None` without one), the new arrays, and a callable for
+    /// each loan, which ends the loan.
     fn arguments<'py>(
         slf: &Bound<'py, Self>,
         all: &Bound<'py, PyTuple>,
@@ -116,8 +112,8 @@ impl Converter {
             let Some(Converted { tree, arrays, mut made, lent }) = converted else {
                 return Ok(py.None().into_bound(py));
             };
-            // Results are not made like NumPy's arrays: Numba's arrays in pinned and managed memory are NumPy arrays by
-            // type.
+            // Numba's pinned and managed arrays are NumPy arrays by type, so do not take NumPy for the results'
+            // library.
             let is_like = |x: &&Bound<'py, PyAny>| !facts(x).is_ok_and(|facts| facts.is_numpys);
             let mut given = arrays.iter();
             made.retain(|array| !given.next().is_some_and(|x| x.is(array)));
@@ -168,8 +164,7 @@ impl Converter {
         self.traits.get_or_try_init(py, || LibraryTraits::of(self.library.bind(py)))
     }
 
-    /// The stream that the caller passed as `stream`, else the library's current stream; Python's `None` if the library
-    /// has none.
+    /// The stream that the caller passed, else the library's current stream; Python's `None` if there is none.
     pub(super) fn stream_on<'py>(
         &self,
         py: Python<'py>,
@@ -182,7 +177,7 @@ impl Converter {
         asked.into_python(py)
     }
 
-    /// `None` if the quick way does not apply. `how` must not have `copy` or `detach`.
+    /// `None` if `x` needs [`Self::tree`] or [`Self::other`]. `how` must not have `copy` or `detach`.
     pub(super) fn single<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -216,8 +211,7 @@ impl Converter {
         self.make(py, traits, source, readonly, asked.answer.as_ref()).map(Some)
     }
 
-    /// Whether `x` is an array of another library. Capsules and dicts are not. Later objects of a type that the
-    /// converter keeps count as arrays, too.
+    /// Whether `x` is an array of another library. False for capsules and dicts.
     pub(super) fn is_foreign(
         &self,
         x: &Bound<'_, PyAny>,
@@ -231,9 +225,8 @@ impl Converter {
         if traits.has(x)? || !facts(x)?.is_array() {
             return Ok(false);
         }
-        // Do not keep a subclass of NumPy's array that has a CAI dict: its objects without a dict are NumPy's own.
+        // Do not keep a subclass of NumPy's array: some of its objects may be NumPy's own.
         if !facts(x)?.is_numpys {
-            // If another thread fills the place first, the type is not kept this time.
             match self.foreign.iter().find(|known| known.get(py).is_none()) {
                 Some(free) => drop(free.set(py, kind.unbind())),
                 None => self.add_foreign(kind),
@@ -242,7 +235,6 @@ impl Converter {
         Ok(true)
     }
 
-    /// Looks in `more_foreign` only if `foreign` is full.
     #[inline]
     fn is_more_foreign(&self, kind: &Bound<'_, PyType>) -> bool {
         self.foreign.last().is_some_and(|last| last.get(kind.py()).is_some())
@@ -315,8 +307,7 @@ impl Converter {
     }
 }
 
-/// Fails if `make` has returned None, or for a `CaiView` with memory an array that does not keep the view alive: such
-/// an array could be used after its memory was given back.
+/// Fails if `make` has returned None, or an array that does not keep its `CaiView`, and so the memory, alive.
 fn check_made(
     made: &Bound<'_, PyAny>,
     view: &Bound<'_, BaseView>,

@@ -96,7 +96,6 @@ impl Converter {
             (given, unconsumed) = (copied.made, copied.unconsumed);
         }
         if let Some(made_on) = how.made_on {
-            // Memory is given back to `made_on`, the stream of the arrays' pending work.
             let taken = taken(py, &given)?;
             unconsumed.extend(taken.unconsumed);
             for (item, view) in taken.made.iter().enumerate() {
@@ -110,8 +109,7 @@ impl Converter {
         Ok(batch)
     }
 
-    /// Returns the copies as capsules; an array that is not copied is returned itself. The caller consumes
-    /// `unconsumed`, the given capsules that were copied.
+    /// Returns the copies as capsules. The caller consumes `unconsumed`, the given capsules that were copied.
     fn copies<'py>(
         &self,
         py: Python<'py>,
@@ -154,8 +152,7 @@ impl Converter {
         Ok(batch)
     }
 
-    /// If `copy` is true, returns a capsule with a copy of `x`, made on the consumer's stream; else `x` itself. For
-    /// NumPy, whose arrays are copies anyway, returns `x` itself, but refuses `copy=False`.
+    /// If `copy` is true, returns a capsule with a copy of `x`, else `x` itself. For NumPy, always returns `x` itself.
     pub(super) fn copied<'py>(
         &self,
         traits: &LibraryTraits,
@@ -196,7 +193,7 @@ impl<'py> ArrayBatch<'py> {
     }
 }
 
-/// Leaves out -1 if a copy is made: -1 says that nothing is pending, but the copy is.
+/// Leaves out -1 if a copy is made: the consumer must wait for the copy.
 pub(super) fn waited_for<'a, 'py>(
     stream: Optional<'a, 'py>,
     copy: Option<bool>,
@@ -248,8 +245,6 @@ fn views<'py>(
     known.get_or_try_init(py, import).map(|converter| converter.bind(py))
 }
 
-/// The GPU whose streams work on a view's memory. DLPack's device number does not tell it for managed and pinned
-/// memory.
 pub(super) fn device_of(view: &Bound<'_, PyAny>) -> PyResult<i32> {
     Ok(view.cast::<BaseView>()?.get().at().ordinal)
 }

@@ -99,7 +99,7 @@ pub(crate) fn from_cai<'py>(
     })
 }
 
-/// A `CaiView` of the array of `view`, with `stream` as the producer's stream, as in [`from_cai`].
+/// Makes a `CaiView` of `view`'s array. `stream` is the producer's stream, as for [`from_cai`].
 pub(super) fn ready_on<'py>(
     view: &Bound<'py, PyAny>,
     stream: &Bound<'py, PyAny>,

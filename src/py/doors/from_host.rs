@@ -1,6 +1,5 @@
-//! Arrays in host memory, for a library: shared with it, copied on the host, or copied to a GPU. A copy to a GPU is
-//! made from pageable memory, so the driver has read the bytes when the call returns (CUDA driver API, "API
-//! synchronization behavior"), and the program may change or free the host array at once.
+//! Arrays in host memory, for a library: shared with it, copied on the host, or copied to a GPU. When a copy to a GPU
+//! returns, the driver has read the host array (CUDA driver API, "API synchronization behavior").
 
 use std::sync::Arc;
 
@@ -30,8 +29,7 @@ use crate::py::views::{CAPTURED, capsule_of_copy, copy_held, copy_is_for};
 use crate::stream::{Alive, Request, Stream};
 
 impl Converter {
-    /// Returns `x` itself, an array that shares its memory, or a copy. A library that takes no host arrays gets a copy
-    /// on the GPU if `copy` is true, else an error.
+    /// Returns `x` itself, an array that shares its memory, or a copy.
     #[cold]
     pub(super) fn of_host<'py>(
         &self,
@@ -105,7 +103,7 @@ fn made_of<'py>(
     mut tensor: HostTensor,
     asked: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // NumPy can express read-only arrays, so make one of a tensor that does not say whether it may be written.
+    // A tensor that does not say whether it may be written becomes a read-only NumPy array.
     if traits.is_numpy && !tensor.says_readonly {
         tensor.array.set_readonly(Some(true));
     }
@@ -164,7 +162,7 @@ fn ordinal_for(driver: &Handle, argument: &StreamArgument<'_, '_>) -> PyResult<i
     }
 }
 
-/// Copies a host array to the GPU at `at`, and returns a capsule with the copy, usable on the stream of `argument`.
+/// Returns a capsule with a copy of `array`, usable on the stream of `argument`.
 fn uploaded<'py>(
     py: Python<'py>,
     driver: &Handle,

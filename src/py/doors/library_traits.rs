@@ -29,14 +29,10 @@ pub(super) struct LibraryTraits {
     pub(super) types: Py<PyTuple>,
     pub(super) method: Method,
     pub(super) current: CurrentStreamRoute,
-    /// Whether the program registered the library. If so, the bridge checks the arrays that the library makes.
     pub(super) is_registered: bool,
-    /// Whether the library is NumPy, which gets copies of GPU arrays.
     pub(super) is_numpy: bool,
-    /// The function that makes the library's array from a host array, as "module:name". If `None`, the library gets
-    /// host arrays only as copies on a GPU.
+    /// The function that makes the library's array from a host array, as "module:name".
     pub(super) from_host: Option<String>,
-    /// Which consumers must be able to express an array that is converted.
     pub(super) wanted: Wanted,
     pub(super) limits: Limits,
 }
@@ -44,10 +40,10 @@ pub(super) struct LibraryTraits {
 /// How to find the current stream of a library with [`Method::Make`].
 #[derive(Debug)]
 pub(super) enum CurrentStreamRoute {
-    /// In Rust, for a known library, without calling its `Library` object.
+    /// Asked in Rust, without the `Library` object.
     Known(Py<libraries::CurrentStream>),
     Own,
-    /// As [`CurrentStreamRoute::Own`], but only a default: each call may name another stream, as Numba's kernels do.
+    /// The library's default stream. Each call may name another stream, as Numba's kernels do.
     Default,
 }
 
@@ -55,9 +51,8 @@ pub(super) enum CurrentStreamRoute {
 pub(super) enum Method {
     /// Through the library's exchange API, which also returns the library's current stream.
     Table(ExchangeTable),
-    /// From a view of this class, after the hand-over.
     Make(ViewClass),
-    /// Not at all: `convert` returns a view of this class, and there is no current stream.
+    /// `convert` returns a view of this class.
     View(ViewClass),
 }
 
@@ -105,8 +100,7 @@ impl LibraryTraits {
         })
     }
 
-    /// Whether `x` is one of the library's own arrays. Numba's arrays of pinned and managed memory have a subclass of
-    /// NumPy's type, but are not NumPy's own: work on them may be pending.
+    /// Whether `x` is one of the library's own arrays. Numba's pinned and managed arrays do not count as NumPy's.
     pub(super) fn has(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = x.py();
         if !x.is_instance(self.types.bind(py))? {
@@ -136,7 +130,7 @@ impl LibraryTraits {
         Ok(source)
     }
 
-    /// For a host array that the library could get as a copy, the error that says to pass `copy=True`; else `error`.
+    /// If `x` is a host array that `copy=True` would convert, returns an error that says so, else `error`.
     #[cold]
     fn explain_host(&self, x: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
         let py = x.py();
@@ -144,7 +138,6 @@ impl LibraryTraits {
             let may = self.from_host.is_none() && error.is_instance_of::<PyBufferError>(py);
             Ok(may && !x.is_instance_of::<PyCapsule>() && !is_on_gpu(x)?)
         };
-        // The array cannot say where it is: return `error`.
         match answered(py, is_host()) {
             Ok(Some(true)) => Error::new(Kind::CpuConverted, "CPU memory").into(),
             Ok(_) => error,
@@ -153,7 +146,6 @@ impl LibraryTraits {
     }
 }
 
-/// The library may say which consumers an array is for, else `method` decides.
 fn wanted(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Wanted> {
     let by_view = match method {
         Method::Make(ViewClass::Cai) | Method::View(ViewClass::Cai) => Wanted::Cai,

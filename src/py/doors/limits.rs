@@ -17,13 +17,11 @@ use crate::py::text::{shown, tuple_text};
 #[derive(Debug)]
 pub(super) struct Limits {
     strides: Strides,
-    /// Whether the library takes only GPU memory. If so, it gets pinned and managed memory as memory of the consumer's
-    /// GPU.
+    /// Whether the library gets pinned and managed memory as memory of the consumer's GPU.
     gpu_memory_alone: bool,
     element_types: ElementTypes,
     versioned: bool,
-    /// Whether the library may write to an array. If so, read-only memory is refused unless the caller passes
-    /// `readonly=False`.
+    /// Whether the library may write to an array. If so, read-only memory is refused.
     pub(super) writes: bool,
     pub(super) readonly: Option<bool>,
 }
@@ -38,7 +36,7 @@ enum Strides {
 
 #[derive(Debug)]
 struct ElementTypes {
-    /// The element types that the library lacks: a bit for each one-lane type, by its index in the dtype table.
+    /// A bit for each one-lane element type that the library lacks, by its index in the dtype table.
     lacks: u32,
     /// The element types that the library has, as DLPack's code, bits and lanes; `None` if it has every type.
     all: Option<Vec<(u8, u8, u16)>>,
@@ -74,8 +72,7 @@ impl Limits {
         if self.strides.have(array) { Ok(()) } else { self.mend_strides(array) }
     }
 
-    /// The read-only flag to set, given `readonly`: the caller's, or else the library's default. A library that takes
-    /// only legacy capsules cannot get the flag. If its default is False, it never writes, so True becomes False.
+    /// The read-only flag to set. For a library with legacy capsules and the default False, True becomes False.
     #[inline(always)]
     const fn flag(&self, readonly: Option<bool>) -> Option<bool> {
         match (self.versioned, self.readonly, readonly) {
@@ -84,8 +81,7 @@ impl Limits {
         }
     }
 
-    /// Returns an error for an element type that the library does not have. Also for padded elements, if the library
-    /// lists its types or takes only legacy capsules.
+    /// Fails for an element type that the library lacks, and for padded elements that the library cannot take.
     #[cold]
     fn admit_uncommon(&self, array: &Descriptor) -> Result<()> {
         let dtype = array.dtype();
@@ -100,8 +96,7 @@ impl Limits {
         encode::check_padding(array, "takes legacy capsules")
     }
 
-    /// Replaces strides that reach no other element, as along an axis of extent 1, by those of a compact array. Fails
-    /// if the library still cannot take the strides.
+    /// Gives axes of extent 1 the stride of a compact array. Fails if the library still cannot take the strides.
     #[cold]
     fn mend_strides(&self, array: &mut Descriptor) -> Result<()> {
         array.layout_mut().compact_unused();
@@ -115,8 +110,7 @@ impl Limits {
         Err(Error::new(kind, tuple_text(array.layout().strides())))
     }
 
-    /// For a library that takes only GPU memory, describes pinned or managed memory as memory of the consumer's GPU.
-    /// Call this after the hand-over, which needs the true device.
+    /// For a library that takes only GPU memory, describes `source` as such. Call this after the hand-over.
     #[inline(always)]
     pub(super) fn name_device(&self, source: &mut HeldMemory) {
         if self.gpu_memory_alone && source.array.device().kind != MemoryKind::Device {
@@ -136,8 +130,7 @@ fn not_written(readonly: Option<bool>) -> Error {
 
 impl Strides {
     fn of(said: &Bound<'_, PyAny>, by_table: bool) -> PyResult<Self> {
-        // If nothing is declared, refuse negative strides for libraries with an exchange API: PyTorch's ends the
-        // process on them.
+        // PyTorch's exchange API ends the process on negative strides, so they are refused by default.
         if said.is_none() {
             return Ok(if by_table { Self::NotNegative } else { Self::Any });
         }

@@ -1,4 +1,4 @@
-//! What `convert` does with arrays that are the library's own already. It returns them, or copies, or new views.
+//! What `convert` does with arrays that are already the library's own: returns them, copies, or new views.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -22,8 +22,7 @@ use crate::py::views::BaseView;
 const OWN: &str = "True for one of the library's own arrays";
 
 impl Converter {
-    /// Fails for a released view, for a capsule that cannot be read, and for `readonly=True` if the library may write
-    /// to its arrays.
+    /// Fails for a released view, an unreadable capsule, and `readonly=True` if the library may write to its arrays.
     pub(super) fn admit_own(
         &self,
         own: &[Bound<'_, PyAny>],
@@ -47,8 +46,7 @@ impl Converter {
         })
     }
 
-    /// Makes the library's stream wait for `made_on`, the stream on which these arrays of its own were made. Records
-    /// that work on the library's stream goes on with their memory.
+    /// Makes the library's stream wait for `made_on`, the stream on which these arrays were made.
     fn order_own<'py>(
         &self,
         py: Python<'py>,
@@ -66,7 +64,7 @@ impl Converter {
         }
         let ready = views.iter().map(|view| ready_on(view, made_on));
         let ready = ready.collect::<PyResult<ArrayList<'_>>>()?;
-        // The new arrays are made only so that the library's stream waits.
+        // The new arrays are dropped: they are made so that the library's stream waits.
         self.several(
             py,
             &ready,
@@ -75,8 +73,7 @@ impl Converter {
         .map(drop)
     }
 
-    /// Returns the library's own arrays as they are, or copies, or new views. The stream that the caller named waits
-    /// for the arrays' pending work, and the library's stream waits for `made_on`, if that is given.
+    /// Returns the arrays as they are, or copies, or new views. The caller's stream waits for their pending work.
     pub(super) fn own<'py>(
         &self,
         py: Python<'py>,
@@ -127,8 +124,7 @@ impl Converter {
             let ordered_on = ConvertOptions { stream: Some(stream), ..ConvertOptions::default() };
             let mut views = any(py)?.get().several(py, &ordered, &ordered_on)?;
             views.consume(py)?;
-            // The caller goes on with the library's own arrays, so no stream waits when these views end. In a call, the
-            // views are released when the call ends, and then the producer's stream waits.
+            // In a call, the view ends with the call. Otherwise the caller goes on with the array, so no stream waits.
             for view in views.made {
                 let release = intern!(py, "release");
                 if how.for_call {

@@ -112,7 +112,6 @@ pub(super) fn import<'py>(
     Ok(source)
 }
 
-/// Imports `x` for a consumer of DLPack that names no stream.
 pub(crate) fn source(door: &'static str, x: &Bound<'_, PyAny>) -> PyResult<Box<HeldMemory>> {
     source_for(door, x, &StreamArgument::UNSPECIFIED, Wanted::DLPack)
 }
@@ -196,10 +195,9 @@ fn take_in_by(
     }
 }
 
-/// A hint for a container. An extension module has no `convert`.
+/// A hint for a container; only the Python package has `convert`.
 const TREES: &str = " (convert takes lists, tuples, dicts and dataclasses of arrays)";
 
-/// A hint for a sparse array, which consists of several arrays.
 const PARTS: &str = " (x.todense() of a sparse array, or its parts, as x.data and x.indices)";
 
 /// Whether the object has the attributes of CuPy's `csr_matrix` and JAX's `BCOO`.
@@ -210,7 +208,7 @@ fn is_sparse(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(has(intern!(py, "todense"))? && has(intern!(py, "data"))? && has(intern!(py, "indices"))?)
 }
 
-/// Reading the attribute `__dlpack__` may be slow, so call this only if the type has neither protocol.
+/// Reading the attribute may be slow, so call this only if the type has neither protocol.
 fn has_dlpack(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     speaks(x, intern!(x.py(), "__dlpack__"))
 }

@@ -85,16 +85,14 @@ pub(super) fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(may_be && !is_on_gpu(x)?)
 }
 
-/// Whether importing an array is the quickest way to learn where it is: the import refuses a host array before anything
-/// has changed.
+/// Whether importing is the quickest way to learn where an array is: the import refuses a host array.
 pub(super) fn says_as_taken(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let facts = facts(x)?;
     let known = facts.table.is_some() || facts.has(Habit::KeepsToDlpack);
     Ok(facts.producer == ProducerKind::Foreign && known && !facts.is_numpys)
 }
 
-/// Whether an array is on a GPU rather than on the host. True also for an array that does not say where it is. False
-/// for a capsule that is not DLPack's.
+/// Whether an array is on a GPU. True also for an array that does not say where it is.
 pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     if let Ok(capsule) = x.cast::<PyCapsule>() {
@@ -118,7 +116,7 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if facts.is_numpys {
         return speaks(x, intern!(py, "__cuda_array_interface__"));
     }
-    // An array with a dict counts as on a GPU. The bridge does not use its `__dlpack__`, if it has one.
+    // An array that has only a CAI dict counts as on a GPU.
     if facts.has_cai && !facts.has_dlpack {
         return Ok(true);
     }
@@ -128,14 +126,14 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
         declared => declared?,
     };
     match declared {
-        // PyTorch's pinned tensors state pinned memory here, but their capsules state CPU memory.
+        // The `__dlpack_device__` of PyTorch's pinned tensors says pinned memory, but their capsules say CPU memory.
         Some(Ok(device)) if device.kind == MemoryKind::Host => Ok(!dlpack::is_hosts(x)?),
         Some(Err(elsewhere)) => Ok(elsewhere.kind() != Kind::CpuMemory),
         _ => Ok(true),
     }
 }
 
-/// Whether an object counts as an array, and so not as a container. Every capsule does, and so does a CAI dict.
+/// Whether an object counts as an array rather than as a container. Capsules and CAI dicts count as arrays.
 pub(super) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     match facts(x)?.arrays {
         Arrays::All => Ok(true),
@@ -145,8 +143,7 @@ pub(super) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-/// Whether the object itself has a protocol, though its type does not. Some objects have every attribute, so the
-/// attributes' values are checked. Fails for a weak proxy whose object is gone.
+/// Whether the object has a protocol that its type lacks. Checks values: some objects have every attribute.
 fn speaks_itself(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let method = |name| PyResult::Ok(x.getattr_opt(name)?.filter(PyAnyMethods::is_callable));
@@ -160,7 +157,7 @@ fn speaks_itself(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(interface.is_some_and(|interface| interface.is_instance_of::<PyDict>()))
 }
 
-/// Whether a dict is a CAI dict, which `convert` refuses, since it does not know the memory's owner.
+/// Whether `x` is a CAI dict. Its memory's owner is unknown, so `convert` refuses the dict.
 pub(super) fn is_bare_dict(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let has = |name| x.contains(name);

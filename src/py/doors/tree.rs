@@ -38,11 +38,9 @@ pub(super) struct ConvertOptions<'a, 'py> {
     pub(super) readonly: Option<bool>,
     pub(super) copy: Option<bool>,
     pub(super) detach: Option<bool>,
-    /// The stream that a call was given, on which the arrays of its result have pending work.
+    /// The stream on which the arrays of a call's result have pending work.
     pub(super) made_on: Optional<'a, 'py>,
     pub(super) for_call: bool,
-    /// For the arguments of a call with a capsule: a Python function that fails if the called function does not take
-    /// the arguments.
     pub(super) binds: Optional<'a, 'py>,
 }
 
@@ -58,14 +56,11 @@ pub(super) struct Tree<'py> {
     pub(super) parts: Vec<TreePart<'py>>,
     pub(super) arrays: Vec<Bound<'py, PyAny>>,
     pub(super) hosts: Vec<usize>,
-    /// The target library's own arrays on GPUs, by index. With `made_on`, the bridge's views are left out: new views
-    /// replace them.
     pub(super) own: Vec<usize>,
     pub(super) has_capsules: bool,
-    /// Whether the walk found a host array that it would have missed without `asks`.
+    /// Whether the walk found a host array only because it asked the array where it is.
     pub(super) met_host: bool,
-    /// Whether a container that contains itself seems to have arrays to convert. If so, the walk is repeated with
-    /// `asks`.
+    /// Whether the walk must be repeated: a container with arrays seems to contain itself.
     pub(super) may_loop: bool,
     /// How many containers with arrays are in several places of the tree.
     pub(super) shared: usize,
@@ -75,10 +70,8 @@ pub(super) struct Tree<'py> {
 pub(super) enum TreePart<'py> {
     Array,
     Same(Bound<'py, PyAny>),
-    /// A container with arrays: its kind, the number of its parts (which follow), and its number if it is in several
-    /// places of the tree.
+    /// A container with arrays: its kind, the number of its parts, and its number if it is in several places.
     Container(ContainerKind<'py>, usize, Option<usize>),
-    /// The container with this number, in another place.
     Again(usize),
 }
 
@@ -101,14 +94,11 @@ pub(super) type PathStep<'py> = (Option<Bound<'py, PyAny>>, Bound<'py, PyAny>);
 pub(super) struct Converted<'py> {
     pub(super) tree: Bound<'py, PyAny>,
     pub(super) arrays: Vec<Bound<'py, PyAny>>,
-    /// What replaces each of `arrays` in the new tree; this may be the array itself.
     pub(super) made: Vec<Bound<'py, PyAny>>,
     pub(super) lent: Loans<'py>,
 }
 
 impl<'py> Tree<'py> {
-    /// Whether the walk has found no host array and none of the library's own. Without `asks`, a walk may miss host
-    /// arrays.
     pub(super) fn is_foreign(&self) -> bool {
         self.hosts.is_empty() && self.own.is_empty()
     }
@@ -192,8 +182,7 @@ impl<'a, 'py> Cursor<'a, 'py> {
         }
     }
 
-    /// Goes past a part. If the part was the last of its container, leaves the container and returns it: the caller
-    /// goes past the container next.
+    /// Goes past a part. If the part was the last of its container, leaves and returns the container.
     fn pass(&mut self) -> Option<Passed<'a, 'py>> {
         let inner = self.inner.as_mut()?;
         inner.behind += 1;
@@ -248,8 +237,7 @@ pub(super) fn containers(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     CONTAINERS.get_or_try_init(py, import).map(|module| module.bind(py))
 }
 
-/// Adds the place `way` to the error. If the place cannot be shown, or the error is no `Exception` (such as
-/// `KeyboardInterrupt`), returns the error unchanged.
+/// Adds the path `way` to the error's message, unless the error is no `Exception`, such as `KeyboardInterrupt`.
 #[cold]
 pub(super) fn said_at<'py>(
     error: PyErr,

@@ -31,14 +31,12 @@ struct TreeWalk<'a, 'py> {
     /// Whether to ask each array where it is, even if its import would tell.
     asks: bool,
     tree: &'a mut Tree<'py>,
-    /// The innermost container that the walk is in. The containers around it are in `around`.
     inner: Option<Open<'py>>,
     around: Vec<Open<'py>>,
-    /// Containers that may come up again, by address. `kept` keeps the containers alive that the walk has left, so that
-    /// no other object can get their addresses.
+    /// Containers that may come up again, by address. `kept` keeps these containers alive.
     met: HashMap<usize, Met, BuildHasherDefault<WordHasher>>,
     kept: Vec<Bound<'py, PyAny>>,
-    /// How many arrays to convert were found so far, plus how often a container with such arrays came up again.
+    /// Counts the arrays to convert, and the containers with such arrays that came up again.
     wanted: usize,
 }
 
@@ -46,13 +44,12 @@ struct TreeWalk<'a, 'py> {
 enum Met {
     /// The walk is inside the container. The number counts the containers around it.
     Open(usize),
-    /// The walk found arrays to convert in the container. The number is its index in [`Tree::parts`].
+    /// The container has arrays to convert. The number is the container's index in [`Tree::parts`].
     Whole(usize),
-    /// The walk found no arrays to convert in the container.
     Plain,
 }
 
-/// A container that is being taken apart. The program may change the container meanwhile, so `parts` is a copy.
+/// A container that is being taken apart. `parts` is a copy, since the program may change the container.
 struct Open<'py> {
     container: Bound<'py, PyAny>,
     parts: Bound<'py, PyTuple>,
@@ -60,9 +57,7 @@ struct Open<'py> {
     at: usize,
     /// [`TreeWalk::wanted`] when the container was entered.
     before: usize,
-    /// Whether the container may come up again. False for the outermost container.
     is_shared: bool,
-    /// The path to the first place inside this container where the container itself came up again.
     again_at: Option<Vec<PathStep<'py>>>,
 }
 
@@ -234,8 +229,7 @@ impl<'py> TreeWalk<'_, 'py> {
         }
     }
 
-    /// Enters a container that `_containers.py` knows. Fails for any other container with arrays to convert, unless it
-    /// is the argument of `convert`. Other objects stay as they are.
+    /// Enters `x` if `_containers.py` can take it apart. May refuse `x` if it holds arrays. Else `x` stays as it is.
     #[cold]
     fn other(&mut self, x: Bound<'py, PyAny>) -> PyResult<()> {
         let py = x.py();
@@ -304,7 +298,6 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(())
     }
 
-    /// Whether `x` is a NumPy array of objects with an array to convert.
     fn has_objects(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         let py = x.py();
         let objects = || -> PyResult<Bound<'py, PyList>> {
@@ -330,19 +323,18 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(is_on_gpu(x)? || (!self.traits.has(x)? && self.is_wanted_of_host(x)?))
     }
 
-    /// Whether anything but its container may refer to the part `x`.
+    /// Whether other objects than its container may refer to the part `x`.
     fn is_shared(&self, x: &Bound<'py, PyAny>) -> bool {
         // The tuple and the dict of a call's arguments belong to that call alone.
         if matches!(self.root, Root::Call(_)) && self.around.is_empty() {
             return false;
         }
-        // The walk holds a reference to `x`, and so does `parts`. The container holds another, unless `parts` is the
-        // container. Any further reference may be another object's.
+        // The walk, `parts` and the container each hold one reference to `x`. `parts` may be the container itself.
         let own = |open: &Open<'py>| if open.parts.is(&open.container) { 2 } else { 3 };
         self.inner.as_ref().is_some_and(|open| native::references(x) > own(open))
     }
 
-    /// If the walk has met the container `x` before, records `x` as a part again and returns true.
+    /// If the walk has met the container `x` before, records the new place and returns true.
     fn was_met(&mut self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         if !self.is_shared(x) {
             return Ok(false);
@@ -376,8 +368,7 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(true)
     }
 
-    /// Leaves the innermost container. A container without arrays to convert stays as it is. A container with such
-    /// arrays that contains itself is refused, or walked through again with `asks` ([`Tree::may_loop`]).
+    /// Leaves the innermost container. Without arrays to convert, the container stays as it is.
     fn close(&mut self) -> PyResult<()> {
         let outer = self.around.pop();
         let Some(open) = std::mem::replace(&mut self.inner, outer) else { return Ok(()) };

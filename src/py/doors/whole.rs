@@ -89,8 +89,7 @@ impl Converter {
         }
     }
 
-    /// Converts `x`, a list or tuple whose only part is `part`, by importing `part` without asking where it is. `None`
-    /// if this way does not apply, or if `part` is on the host. In the second case sets `asks`.
+    /// Converts `x`, a list or tuple whose only part is `part`. `None` if [`Self::tree`] must walk through `x`.
     fn alone<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -147,7 +146,7 @@ fn only_part<'py>(x: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     }
 }
 
-/// Whether an array that could not be imported is on the host, and the walk did not ask where the array is.
+/// Whether `x`, which could not be imported, is an array on the host.
 #[cold]
 fn is_refused_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(says_as_taken(x)? && answered(x.py(), is_on_gpu(x))? == Some(false))

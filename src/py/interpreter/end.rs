@@ -1,6 +1,6 @@
-//! The end of the interpreter. From then on, CPython stops each other thread that takes the lock, up to 3.13 by
-//! unwinding that thread's stack, which Rust code does not survive. So [`end`] waits, for a limited time, for the calls
-//! that are inside the bridge, and then lets no other thread in.
+//! When the interpreter ends, CPython stops every other thread that takes the interpreter's lock. Up to 3.13, CPython
+//! unwinds such a thread's stack, which Rust code does not survive. So [`end`] first waits for the calls inside the
+//! bridge.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -11,13 +11,10 @@ use crate::driver::fork::Process;
 use crate::stream::Thread;
 
 struct InterpreterEnd {
-    /// The number of the thread that ends the interpreter, or 0. While it is set, Python calls of other threads into
-    /// the bridge are refused.
+    /// The number of the thread that ends the interpreter; 0 while the interpreter runs.
     ended_by: AtomicU64,
-    /// Whether no other thread may enter the bridge any more, not even from foreign code.
     over: AtomicBool,
-    /// By the number of forks before this process: a forked child starts at zero. From 64 forks on, a child shares the
-    /// last place.
+    /// Indexed by the number of forks that led to this process, at most 63: a forked child starts at zero.
     calls: [RunningCalls; 64],
 }
 
@@ -31,7 +28,7 @@ static STATE: InterpreterEnd = InterpreterEnd {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 struct RunningCalls {
-    /// Calls inside the bridge, except calls in [`super::detach`]. Changed only with the lock held.
+    /// The number of calls inside the bridge, except those in [`super::detach`]. Changed only with the lock held.
     inside: AtomicUsize,
     coming: AtomicUsize,
 }
@@ -47,8 +44,7 @@ pub(super) fn is_ending() -> bool {
     by != 0 && by != Thread::current().number()
 }
 
-/// Waits up to [`PATIENCE`] for the bridge's watcher thread (`is_done`) and for the calls inside the bridge. Afterwards
-/// no other thread can enter the bridge.
+/// Waits for the calls inside the bridge, up to a time limit. Afterwards no other thread can enter the bridge.
 pub(in crate::py) fn end(py: Python<'_>, is_done: impl Fn() -> bool) {
     let (began, calls) = (Instant::now(), calls());
     let pause = || py.detach(|| std::thread::sleep(Duration::from_micros(100)));
@@ -72,7 +68,7 @@ pub(in crate::py) fn end(py: Python<'_>, is_done: impl Fn() -> bool) {
     STATE.over.store(true, Ordering::SeqCst);
 }
 
-/// Whether only the thread that ends the interpreter may enter it through the bridge.
+/// Whether only the thread that ends the interpreter may still enter the bridge.
 pub(crate) fn is_over() -> bool {
     STATE.over.load(Ordering::Relaxed)
 }
@@ -95,8 +91,7 @@ impl Drop for CallGuard {
     }
 }
 
-/// Adds `by`, with wrap-around, to a counter that is changed only with the lock held. Does nothing in builds without a
-/// GIL: there CPython puts a stopped thread to sleep where it is (from 3.14).
+/// The caller must hold the interpreter's lock. Does nothing in builds without a GIL.
 #[inline]
 fn count(number: &AtomicUsize, by: usize) {
     if cfg!(not(Py_GIL_DISABLED)) {
@@ -104,7 +99,7 @@ fn count(number: &AtomicUsize, by: usize) {
     }
 }
 
-/// Counts a call as outside while it does not hold the lock, until dropped.
+/// While this guard exists, the thread's call does not count as inside the bridge.
 pub(super) struct DetachGuard(&'static RunningCalls);
 
 impl DetachGuard {
@@ -127,11 +122,10 @@ impl Drop for DetachGuard {
     }
 }
 
-/// Counts a thread that is about to take the lock, until dropped. [`end`] waits for such threads.
 pub(super) struct EntryGuard(&'static RunningCalls);
 
 impl EntryGuard {
-    /// `None` if another thread is ending the interpreter, and only that thread may enter now.
+    /// `None` if this thread may no longer enter the interpreter.
     pub(super) fn now() -> Option<Self> {
         let calls = calls();
         calls.coming.fetch_add(1, Ordering::SeqCst);

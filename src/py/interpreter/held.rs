@@ -10,8 +10,7 @@ use pyo3::ffi;
 
 type ThreadStateFunction = unsafe extern "C" fn() -> *mut ffi::PyThreadState;
 
-/// CPython's function that returns the running thread state; `None` if CPython has no such function. Up to CPython 3.11
-/// the function returns the state of the thread that holds the lock, which may be another thread.
+/// CPython's function for the running thread's state; `None` if CPython has no such function.
 fn running() -> Option<ThreadStateFunction> {
     static FOUND: OnceLock<Option<ThreadStateFunction>> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -26,7 +25,6 @@ fn running() -> Option<ThreadStateFunction> {
     })
 }
 
-/// Also false if there is no interpreter, or if CPython has no function for the running state.
 pub(super) fn is_held() -> bool {
     // SAFETY: `Py_IsInitialized` may be called at any time.
     if unsafe { ffi::Py_IsInitialized() } == 0 {

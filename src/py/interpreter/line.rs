@@ -7,20 +7,18 @@ use pyo3::sync::PyOnceLock;
 use super::answered;
 use crate::py::library;
 
-/// Frames of files with one of these texts in their paths are skipped, unless such a frame is the innermost.
+/// The search skips frames whose file path contains one of these texts, but never the innermost frame.
 const BETWEEN: [&str; 2] = ["/contextlib.py", "/asyncio/"];
 
 #[derive(Debug)]
 pub(crate) struct ProgramLine {
     pub(crate) file: String,
-    /// The line's number in its file; 0 if the frame has none.
     pub(crate) number: u32,
-    /// How far up the stack the line's frame is, starting at 1, as for the `stacklevel` of `warnings.warn`.
+    /// The `stacklevel` with which `warnings.warn` names this line; 1 is the innermost frame.
     pub(crate) level: i32,
 }
 
-/// The line from which the program called the bridge on this thread. `None` if no Python code is running, or if an
-/// exception stops the search; an interrupt is returned as an error.
+/// The line from which the program called the bridge on this thread. `None` if the search fails.
 pub(crate) fn program_line(py: Python<'_>) -> PyResult<Option<ProgramLine>> {
     let line = answered(py, outside(py))?;
     Ok(line.flatten())
@@ -47,7 +45,6 @@ fn outside(py: Python<'_>) -> PyResult<Option<ProgramLine>> {
         frame = frame.getattr(intern!(py, "f_back"))?;
         level += 1;
     }
-    // All frames are skipped, for instance in a thread that a library started, as PyTorch does for gradients.
     Ok(innermost)
 }
 
@@ -55,7 +52,7 @@ fn libraries() -> impl Iterator<Item = &'static str> {
     library::all().iter().filter_map(|library| library.frames())
 }
 
-/// With a trailing separator; `None` if the program has not imported the package `cai_bridge`.
+/// The folder of the package `cai_bridge`, with a trailing separator; `None` if the package is not imported.
 fn folder(py: Python<'_>) -> PyResult<Option<&str>> {
     static FOLDER: PyOnceLock<String> = PyOnceLock::new();
     if let Some(folder) = FOLDER.get(py) {

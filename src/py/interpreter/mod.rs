@@ -1,8 +1,8 @@
 //! How calls enter the bridge: from Python, with the interpreter's lock held ([`entry`]), and from foreign code, such
 //! as deleters, with or without the lock ([`enter`], [`attached`]).
 //!
-//! Code that foreign code calls must take the lock by CPython's own functions, never by PyO3's count of attachments:
-//! PyTorch, for instance, releases the lock inside a tensor's destructor. No panic may leave such code.
+//! Functions that foreign code calls must take the lock by CPython's own functions, not by PyO3's count of attachments:
+//! PyTorch releases the lock inside a tensor's destructor. No panic may leave such functions.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -38,7 +38,7 @@ where
 {
     let left = PUT_OFF.left.load(Ordering::Relaxed);
     inside(|| {
-        // Make the exception object here, where `inside` catches a lack of memory: PyO3 would make it later.
+        // Make the exception object here, where `inside` catches a lack of memory. Else PyO3 makes the object later.
         let answer = call().and_then(|answer| answer.into_bound_py_any(py));
         let answer = answer.map_err(|error| raised(py, error));
         if PUT_OFF.left.load(Ordering::Relaxed) != left {
@@ -55,7 +55,7 @@ struct PutOff {
 
 static PUT_OFF: PutOff = PutOff { left: AtomicUsize::new(0), finish: OnceLock::new() };
 
-/// When the current call from Python has returned, [`entry`] calls `finish`, which must always be the same function.
+/// [`entry`] calls `finish` at the end of a call from Python. Pass the same function every time.
 pub(crate) fn left_for_later(finish: fn(Python<'_>)) {
     PUT_OFF.finish.get_or_init(|| finish);
     PUT_OFF.left.fetch_add(1, Ordering::Relaxed);
@@ -68,8 +68,7 @@ fn finish_left(py: Python<'_>) {
     }
 }
 
-/// Makes the exception object of `error` now. PyO3 makes the object on first use, and then calls
-/// `std::thread::current`, which panics on an exiting thread.
+/// Makes the exception object now: PyO3 would make the object later, and panics if the thread is exiting.
 #[cold]
 pub(crate) fn raised(py: Python<'_>, error: PyErr) -> PyErr {
     error.restore(py);
@@ -86,7 +85,7 @@ pub(crate) fn inside<R>(call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     or_no_memory(call)
 }
 
-/// If PyO3 panics in `call` because CPython could not allocate an object, returns `MemoryError`. Other panics go on.
+/// If PyO3 panics in `call` because CPython could not allocate an object, returns `MemoryError`.
 #[inline]
 pub(crate) fn or_no_memory<R>(call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     let mut refused = None;
@@ -108,14 +107,13 @@ fn no_memory<R>(panic: Box<dyn Any + Send>) -> PyResult<R> {
     }
 }
 
-/// Lets a signal interrupt a long loop in Rust, which runs no Python code.
+/// Lets a signal, such as Ctrl-C, interrupt a long loop that runs no Python code.
 #[derive(Default)]
 pub(crate) struct Signals(u32);
 
 impl Signals {
     const ROUNDS: u32 = 256;
 
-    /// Counts a round of the loop. Every `ROUNDS` rounds, checks for signals.
     #[inline(always)]
     pub(crate) fn look(&mut self, py: Python<'_>) -> PyResult<()> {
         self.0 += 1;
@@ -127,20 +125,17 @@ impl Signals {
     }
 }
 
-/// Like [`entry`], for a call that returns None.
 #[inline]
 pub(crate) fn act(py: Python<'_>, call: impl FnOnce() -> PyResult<()>) -> Answer<'_> {
     entry(py, || call().map(|()| py.None()))
 }
 
-/// Runs `call` with the interpreter's lock, whatever this thread's state. `None` if there is no interpreter, if this
-/// thread may not enter the interpreter, or if `call` panics.
+/// Runs `call` with the interpreter's lock held. `None` if the thread may not enter, or if `call` panics.
 pub(crate) fn enter<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     locked(|py| undisturbed(py, || caught(|| call(py)).ok()))
 }
 
-/// Like [`enter`], for the drop of a value inside one of the bridge's Python objects, where the lock is already held:
-/// CPython calls `tp_dealloc` with the lock held.
+/// Like [`enter`], for a `Drop` inside CPython's `tp_dealloc`, where this thread already holds the lock.
 #[inline]
 pub(crate) fn ending<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     // SAFETY: `Py_IsInitialized` may be called at any time.
@@ -153,7 +148,7 @@ pub(crate) fn ending<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     undisturbed(py, || caught(|| call(py)).ok())
 }
 
-/// Like [`enter`], but leaves exceptions alone: `call` handles a pending one itself, and may leave one behind.
+/// Like [`enter`], but neither saves nor clears a pending exception.
 pub(crate) fn attached<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     locked(|py| caught(|| call(py)).ok())
 }
@@ -183,15 +178,14 @@ fn locked<R>(call: impl FnOnce(Python<'_>) -> Option<R>) -> Option<R> {
     answer
 }
 
-/// Sleeps, since a thread that is exiting cannot be parked.
+/// Sleeps, since an exiting thread cannot be parked.
 fn stay_outside() -> ! {
     loop {
         std::thread::sleep(Duration::MAX);
     }
 }
 
-/// Runs `call`, which may block, without the lock. If another thread ends the interpreter meanwhile, never returns. The
-/// caller must be counted as inside the bridge, by [`entry`], [`inside`], [`enter`] or the like.
+/// Runs `call` without the interpreter's lock. The caller must hold a [`CallGuard`].
 pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> R {
     let _outside = DetachGuard::now();
     let (answer, _coming) = py.detach(|| {
@@ -202,8 +196,7 @@ pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -
     answer
 }
 
-/// Runs `call`, which may block, without the lock, for a caller that may or may not hold the lock. If the caller holds
-/// the lock and another thread ends the interpreter meanwhile, never returns.
+/// Runs `call`. If this thread holds the interpreter's lock, releases the lock during `call`.
 pub(crate) fn unlocked(call: BlockingCall<'_>) {
     if !held::is_held() {
         return call();
@@ -216,8 +209,7 @@ pub(crate) fn unlocked(call: BlockingCall<'_>) {
     });
 }
 
-/// Releases the lock by CPython's own function, as a library in C does, and runs `call`. Does not run `call` if there
-/// is no interpreter or this thread may not enter it. For the simulated device.
+/// Runs `call` between `PyEval_SaveThread` and `PyEval_RestoreThread`, as a C library does. For the simulated device.
 pub(super) fn without_lock(call: impl FnOnce()) {
     attached(|_| {
         // SAFETY: `attached` took the lock. The guard restores the thread's state before `attached` releases the lock,
@@ -236,8 +228,7 @@ impl Drop for SavedThread {
     }
 }
 
-/// Makes this thread raise `error` when it next runs Python code, for a call that cannot raise. A thread other than the
-/// main one raises a new exception of the same class.
+/// Makes this thread raise `error` when it next runs Python code, or a new exception of the same class.
 pub(crate) fn raise_later(py: Python<'_>, error: PyErr) {
     extern "C" fn raise(error: *mut c_void) -> c_int {
         // SAFETY: CPython calls this with the interpreter's lock held.
@@ -270,7 +261,7 @@ pub(crate) fn raise_later(py: Python<'_>, error: PyErr) {
     }
 }
 
-/// Saves a pending exception and restores it afterwards, since a deleter may run while an exception propagates.
+/// Saves the pending exception and restores it after `call`: a deleter may run while an exception propagates.
 fn undisturbed<R>(py: Python<'_>, call: impl FnOnce() -> R) -> R {
     let pending = PyErr::occurred(py).then(|| PyErr::take(py)).flatten();
     let answer = call();
@@ -299,7 +290,7 @@ pub(super) fn quiet() {
     }));
 }
 
-/// `None` if foreign code raised an exception. An interrupt, by [`is_interrupt`], is returned as an error.
+/// `None` for an ordinary exception. Passes on an exception for which [`is_interrupt`] is true.
 pub(crate) fn answered<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -310,8 +301,7 @@ pub(crate) fn answered<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<Optio
     }
 }
 
-/// Whether the exception is a `MemoryError`, a `RecursionError`, or no `Exception`, such as `KeyboardInterrupt`. Such
-/// an exception says nothing about the object that was asked.
+/// True for `MemoryError`, for `RecursionError`, and for an exception that is not an `Exception`.
 pub(crate) fn is_interrupt(py: Python<'_>, error: &PyErr) -> bool {
     !error.is_instance_of::<PyException>(py)
         || error.is_instance_of::<PyMemoryError>(py)

@@ -1,5 +1,5 @@
-//! What happens when a call with an array argument returns: the producer's stream waits for the streams on which the
-//! call's users of the memory work.
+//! When a call with an array argument returns, the producer's stream waits for the streams that used the memory during
+//! the call.
 
 use std::iter::successors;
 use std::sync::Arc;
@@ -16,7 +16,6 @@ use crate::error::Result;
 use crate::lease::{Failure, Settlement};
 use crate::order;
 
-/// Keeps an array argument's memory while a call runs, and collects the users that the call gives the memory to.
 #[derive(Debug)]
 pub(crate) struct CallWatch {
     end: EndContext,
@@ -27,8 +26,7 @@ pub(crate) struct CallWatch {
 }
 
 impl CallWatch {
-    /// Makes the producer's stream wait for the users that were recorded during the call. With `read`, the argument
-    /// counts as read even if no reader of its dict was noticed. In a forked child no stream waits.
+    /// Makes the producer's stream wait for the recorded users. In a forked child no stream waits.
     pub(crate) fn settle(self, py: Python<'_>, read: bool) -> Result<(), Failure<PyErr>> {
         let mut uses: Vec<ConsumerSide> = Vec::new();
         for (number, mut left) in self.conversion.close() {
@@ -53,7 +51,6 @@ impl CallWatch {
                 user: None,
             };
             match unsettled.settle(py, &mut Vec::new()) {
-                // A holder that ends makes its own marks, and keeps the memory until they are reached.
                 Ok(Settlement::Until(marks)) => order::forget(&self.end.driver, marks),
                 Ok(_) => {}
                 // Go on after an error: the orders of the remaining users must still be made.
@@ -71,7 +68,7 @@ impl Drop for CallWatch {
 }
 
 impl HeldMemory {
-    /// Begins to watch the users of the memory. Fails for a copy, and in a forked child.
+    /// Begins to record the users of the memory. Fails for a copy, and in a forked child.
     pub(crate) fn watch(&mut self, py: Python<'_>) -> Result<CallWatch> {
         let watch = CallWatch {
             end: EndContext { in_call: true, ..self.end() },
@@ -114,7 +111,6 @@ impl HeldMemory {
         }
     }
 
-    /// Adds `shared`, another holder of the same memory, to each conversion that this holder belongs to.
     #[cold]
     pub(super) fn bring(&self, py: Python<'_>, shared: &mut Self) {
         for member in self.members() {

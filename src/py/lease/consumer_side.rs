@@ -11,12 +11,11 @@ use crate::py::streams::{KnownStream, KnownStreams};
 #[derive(Debug)]
 pub(super) struct ConsumerSide {
     pub(super) at: Place,
-    /// Where the exchange API lent the array, if it did: the borrowers work on the legacy default stream of this place.
+    /// If the exchange API lent the array: the place whose legacy default stream the borrowers use.
     pub(super) lent: Option<Place>,
     pub(super) consumer: Consumer,
-    /// The program's line that named the consumer's stream, if nothing keeps that stream.
+    /// The source line that named the consumer's stream, if nothing keeps that stream alive.
     pub(super) line: Option<Box<warned::Line>>,
-    /// Streams of users that got the memory besides the consumer.
     pub(super) further: KnownStreams,
 }
 
@@ -44,7 +43,7 @@ impl ConsumerSide {
         self.consumer.visit(visit)
     }
 
-    /// Merges `other` into this side if the orders of this side then cover both; else returns `other`.
+    /// Merges `other` into this side. Returns `other` if the two cannot be merged.
     pub(super) fn merge(&mut self, other: Self) -> Option<Self> {
         if (self.at, self.lent) != (other.at, other.lent) || !other.further.is_empty() {
             return Some(other);

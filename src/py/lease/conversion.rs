@@ -1,6 +1,6 @@
-//! A conversion: the holders of an array argument's memory during a call, and the users that work on the memory through
-//! each holder. When a holder ends, the producer's stream waits for that holder's users. At the call's end, the
-//! producer's stream waits for the users of the remaining holders.
+//! A conversion: the holders of an array argument's memory during a call, each with its users. When a holder ends, the
+//! producer's stream waits for that holder's users. At the call's end, the producer's stream waits for the users of the
+//! remaining holders.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +22,7 @@ impl Conversion {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the users of each holder that has not ended. Records that holders make later are ignored.
+    /// Returns the users of each holder that has not ended.
     pub(super) fn close(&self) -> Vec<(usize, ConsumerSide)> {
         let mut uses = self.uses();
         uses.over = true;
@@ -34,7 +34,6 @@ impl Conversion {
 pub(super) struct ConversionMember {
     conversion: Arc<Conversion>,
     number: usize,
-    /// The same holder's entry in the conversion of an outer or inner call, if calls nest.
     pub(super) outer: Option<Box<Self>>,
 }
 
@@ -58,7 +57,7 @@ impl ConversionMember {
         Self::new(&self.conversion, first, outer)
     }
 
-    /// `None` if the conversion is closed. The caller may drop the result, since the lock is released then.
+    /// `None` if the conversion is closed.
     pub(super) fn note<R>(&self, change: impl FnOnce(&mut ConsumerSide) -> R) -> Option<R> {
         let mut uses = self.conversion.uses();
         uses.noted.iter_mut().find(|(number, _)| *number == self.number).map(|(_, one)| change(one))

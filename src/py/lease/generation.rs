@@ -1,12 +1,11 @@
 //! Generations bound how many ends can cause one another: when the bridge asks a producer for its stream at the end of
-//! a view, the producer may make a new view, whose end asks the producer again. A holder that is made during an end is
-//! one generation younger than the holder that ends.
+//! a view, the producer may make a new view, whose end asks the producer again. A holder that is made during an end has
+//! the ending holder's generation plus one.
 
 use crate::py::streams::unasked;
 use crate::py::this_thread::DOING;
 
-/// From this generation on, [`end`] lets no producer, stream object or library's Python function be asked for a stream.
-/// A stream that only such an answer could prove alive counts as not kept.
+/// From this generation on, [`end`] does not ask Python objects for their streams.
 const UNASKED: u32 = 16;
 
 pub(super) fn now() -> u32 {

@@ -17,15 +17,14 @@ impl HeldMemory {
         self.known = self.known_as(py, array, None);
     }
 
-    /// Like [`Self::register`], for memory that goes out in a capsule. A capsule names no stream, so the entry also has
-    /// the kept stream that the array is ready on, except the legacy default stream of the consumer's place.
+    /// Like [`Self::register`], but also records the stream on which the array is ready: a capsule names no stream.
     pub(crate) fn register_in_capsule(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
         let clone = |kept: &StreamRef| kept.clone_ref(py);
         let kept = match &self.consumer_side.consumer {
             Consumer::On(known) => known.kept().map(clone),
             Consumer::OnProducer(_) => self.producer_side.stream.as_ref().map(clone),
-            // For a consumer that declined the order (-1), the array is still ready on its old stream.
+            // A consumer that passed -1 leaves the array ready on the same stream as before.
             Consumer::Declined => self.ready.stream().and_then(|ready| {
                 let default = || Alive::default_stream(ready, self.producer_side.place);
                 let kept = self.producer_side.keeper_of(ready).map(clone);
@@ -33,7 +32,7 @@ impl HeldMemory {
             }),
             _ => None,
         };
-        // An entry without a ready stream means the legacy default stream of the consumer's place.
+        // A missing stream means the legacy default stream of the consumer's place, so do not record that stream.
         let kept = kept.filter(|kept| !kept.is_default(Stream::Legacy, self.consumer_side.at));
         self.known = self.known_as(py, array, kept.map(KnownStream::Kept));
     }
@@ -55,14 +54,13 @@ impl HeldMemory {
             .then(|| KnownMemory::new(py, array, &self.producer_side, ready_on, holder))
     }
 
-    /// `context` is the `manager_ctx` of the managed tensor in which this array came. If the bridge made the tensor,
-    /// takes over the producer's side of the tensor's lease. For another library's tensor, the streams of the leases at
-    /// the same address become upstream. Does nothing if the producer's stream is known.
+    /// `context` is the `manager_ctx` of the array's managed tensor. If the bridge made that tensor, takes over the
+    /// producer's side of the tensor's lease.
     pub(crate) fn adopt_producer_side(&mut self, py: Python<'_>, context: usize) {
         drop(self.adopt_from_capsule(py, context));
     }
 
-    /// Returns the stream that the array was ready on when the bridge made the capsule, if the table has that stream.
+    /// Like [`Self::adopt_producer_side`]. Returns the stream on which the array was ready when the capsule was made.
     pub(crate) fn adopt_from_capsule(
         &mut self,
         py: Python<'_>,
@@ -79,8 +77,7 @@ impl HeldMemory {
                     return Some(kept);
                 }
             }
-            // The tensor's producer may free the memory without the bridge. So the leases' streams become upstream
-            // only: the end then keeps the memory until the users' work is done.
+            // Another library made the tensor, and may free the memory without the bridge.
             Some(known_memory::From::Same(streams)) => {
                 for kept in streams {
                     self.producer_side.put_upstream(kept);
@@ -91,7 +88,6 @@ impl HeldMemory {
         None
     }
 
-    /// Moves the streams that [`known_memory::goes_on`] recorded for this memory to the further users.
     pub(super) fn find_users(&mut self) {
         if let Some(known) = &self.known
             && known.may_have_later()

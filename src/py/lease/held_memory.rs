@@ -24,25 +24,21 @@ use crate::py::observe::{By, EndTag, EndedBy};
 use crate::py::streams::{KnownStream, StreamRef, Unnamed};
 use crate::stream::{Alive, Ready, Stream};
 
-/// An imported array, or a copy that the bridge made: the owner of its memory, and both sides' streams for its end.
 #[derive(Debug)]
 pub(crate) struct HeldMemory {
-    /// [`Descriptor::EMPTY`] until the import sets it, and after [`Self::take_array`].
+    /// [`Descriptor::EMPTY`] before the import sets the array, and after [`Self::take_array`].
     pub(crate) array: Descriptor,
     /// What consumers are told about pending work on the array.
     pub(crate) ready: Ready,
-    /// How the array was imported. A copy, and a further holder of the same memory, begin as [`By::View`].
     pub(crate) by: By,
     pub(crate) is_read: bool,
     pub(super) owner: MemoryOwner,
     pub(crate) driver: Handle,
-    /// The process that owns the memory. In a forked child no stream waits, no copy is freed and no deleter runs: the
-    /// CUDA driver does not survive a fork.
+    /// A forked child makes no order and runs no deleter: the CUDA driver does not survive a fork.
     pub(crate) process: Process,
     pub(crate) producer_side: ProducerSide,
     pub(super) consumer_side: ConsumerSide,
     pub(super) conversion: Option<Box<ConversionMember>>,
-    /// The array's address and the cause of the end, for the trace. The cause may be replaced until the end.
     pub(crate) tag: EndTag,
     pub(super) generation: u32,
     pub(super) known: Option<KnownMemory>,
@@ -50,8 +46,7 @@ pub(crate) struct HeldMemory {
 
 #[derive(Debug)]
 pub(super) enum MemoryOwner {
-    /// The producer's object and its managed tensor. The object is Python's `None` if only a managed tensor was
-    /// imported.
+    /// The producer's object, and the managed tensor. The object is Python's `None` if only a tensor was imported.
     Array(Py<PyAny>, HeldTensor),
     Copy(Box<Copied>),
 }
@@ -59,12 +54,12 @@ pub(super) enum MemoryOwner {
 #[derive(Debug)]
 pub(super) struct Copied {
     pub(super) buffer: Buffer,
-    /// A holder of the copied array, which keeps the copy's context alive. `None` for a primary context.
+    /// The copied array, which keeps the copy's context alive. `None` for a primary context.
     _context: Option<Box<MemoryGuard>>,
 }
 
 impl HeldMemory {
-    /// The caller must then set the descriptor, the place and the streams.
+    /// The caller must set the descriptor, the place and the streams afterwards.
     #[inline(always)]
     pub(crate) fn array(
         object: Py<PyAny>,
@@ -92,15 +87,13 @@ impl HeldMemory {
         }
     }
 
-    /// For an element type that DLPack cannot express. Not for an array with a managed tensor, which `words` would
-    /// replace.
+    /// For an array without a managed tensor, whose element type DLPack cannot express.
     pub(crate) fn keep_words(&mut self, words: Py<PyDict>) {
         if let MemoryOwner::Array(_, tensor) = &mut self.owner {
             *tensor = HeldTensor::Words(words);
         }
     }
 
-    /// The typestr and `descr` of the array's dict, if DLPack cannot express the element type.
     pub(crate) const fn words(&self) -> Option<&Py<PyDict>> {
         match &self.owner {
             MemoryOwner::Array(_, HeldTensor::Words(words)) => Some(words),
@@ -108,7 +101,6 @@ impl HeldMemory {
         }
     }
 
-    /// If the held object is a capsule, its tensor stays in the capsule until the returned [`Unconsumed`] takes it out.
     pub(crate) fn take_later(&mut self, py: Python<'_>) -> Option<Unconsumed> {
         let MemoryOwner::Array(object, tensor) = &mut self.owner else { return None };
         let capsule = object.bind(py).cast::<PyCapsule>().ok()?.clone().unbind();
@@ -117,13 +109,11 @@ impl HeldMemory {
         Some(unconsumed)
     }
 
-    /// Whether an error left the tensor in its capsule, so that this holder does not keep the memory.
     pub(crate) fn is_lost(&self) -> bool {
         matches!(&self.owner, MemoryOwner::Array(_, tensor) if tensor.is_lost())
     }
 
-    /// The end frees `buffer` in stream order on `producer`. `context` keeps the copy's context alive; `None` for a
-    /// primary context.
+    /// The end frees `buffer` in stream order on `producer`. `context` keeps a context alive that is not a primary one.
     pub(crate) fn copy(
         buffer: Buffer,
         driver: &Handle,
@@ -163,15 +153,13 @@ impl HeldMemory {
         )
     }
 
-    /// `end` is the cause of this holder's end, unless another cause replaces it before the end.
     #[inline(always)]
     pub(crate) const fn take_array(&mut self, end: EndedBy) -> Descriptor {
         self.tag = EndTag { by: end, ptr: self.array.ptr() };
         std::mem::replace(&mut self.array, Descriptor::EMPTY)
     }
 
-    /// Returns another holder of the same memory, without a consumer. The recorded streams of this holder's consumer
-    /// are upstream of the new holder. Fails for a copy, and in a forked child.
+    /// Returns another holder of the same memory, without a consumer. Fails for a copy, and in a forked child.
     pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, Consumer::Nobody)?;
         shared.put_behind(self.consumer_side.consumer.clone_ref(py));
@@ -181,8 +169,7 @@ impl HeldMemory {
         Ok(shared)
     }
 
-    /// Returns another holder of the same memory, with this holder's consumer; but a consumer that named no stream or
-    /// declined the order (-1) becomes a reader that has not read the dict yet. Fails as [`Self::share`] does.
+    /// Like [`Self::share`], but keeps the consumer if the consumer named a stream.
     pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, self.consumer_side.consumer.clone_ref(py))?;
         shared.consumer_side.line.clone_from(&self.consumer_side.line);
@@ -201,7 +188,7 @@ impl HeldMemory {
             MemoryOwner::Array(object, managed) => {
                 Ok(MemoryOwner::Array(object.clone_ref(py), managed.share(py)))
             }
-            // A copy has only one holder, which the copy's own managed tensor keeps.
+            // A copy has only one holder.
             MemoryOwner::Copy(_) => Err(Error::new(Kind::Released, "a copy's memory")),
         }
     }
@@ -232,7 +219,7 @@ impl HeldMemory {
         ))
     }
 
-    /// The descriptor must be set before: an array without memory has no pending work.
+    /// Set the descriptor before: an array without memory has no pending work.
     #[inline(always)]
     pub(crate) fn produced(&mut self, Readiness { told, producer, ready_on }: Readiness) {
         self.ready = self.array.pending(told);
@@ -245,8 +232,8 @@ impl HeldMemory {
         self.producer_side.unnamed = unnamed;
     }
 
-    /// If `ready` is no stream, asks a producer whose dict named no stream again. A stream that the dict names now
-    /// replaces `ready`, and becomes the producer's stream.
+    /// Sets `self.ready` to `ready`. But if `ready` is not a stream, and the producer's dict named no stream, asks the
+    /// producer again. If the dict names a stream now, that stream becomes `self.ready` and the producer's stream.
     #[inline]
     pub(crate) fn ready_by_now(&mut self, py: Python<'_>, ready: Ready) -> PyResult<()> {
         self.ready = ready;
@@ -264,8 +251,6 @@ impl HeldMemory {
         self.producer_side.ready_on = kept;
     }
 
-    /// Records the consumer's stream as the stream that the array is ready on. Records none if nothing keeps that
-    /// stream, or if it is the producer's stream and cannot change.
     pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
         self.producer_side.ready_on = match &self.consumer_side.consumer {
             Consumer::On(KnownStream::Kept(kept)) => Some(kept.clone_ref(py)),
@@ -279,8 +264,6 @@ impl HeldMemory {
         };
     }
 
-    /// The place of the stream `ready`, if that stream is kept; else the consumer's place for a handle, and `None` for
-    /// a default stream.
     pub(crate) fn place_of_ready(&self, ready: Stream) -> Option<Place> {
         let named = matches!(ready, Stream::Handle(_)).then_some(self.consumer_side.at);
         self.producer_side.keeper_of(ready).map(StreamRef::place).or(named)
@@ -299,7 +282,7 @@ impl HeldMemory {
         self.producer_side.also_ready(py, &self.driver)
     }
 
-    /// If the producer's stream is unknown or not alive, the legacy default stream of its place stands in.
+    /// If the producer's stream is not known to be alive, returns the legacy default stream of the producer's place.
     pub(crate) fn producer(&self, py: Python<'_>) -> Result<Alive<'_>, Failure<PyErr>> {
         let known = self.producer_side.stream.as_ref();
         let known = known.map(|producer| producer.confirm(py, &self.driver)).transpose()?;
@@ -310,7 +293,7 @@ impl HeldMemory {
         matches!(self.owner, MemoryOwner::Array(_, HeldTensor::None | HeldTensor::Words(_)))
     }
 
-    /// The producer's object, which is Python's `None` if only a managed tensor was imported. `None` for a copy.
+    /// Python's `None` if only a managed tensor was imported. Rust's `None` for a copy.
     pub(crate) fn object(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         match &self.owner {
             MemoryOwner::Array(object, _) => Some(object.clone_ref(py)),
@@ -318,7 +301,6 @@ impl HeldMemory {
         }
     }
 
-    /// Records that the exchange API has lent the array to a borrower at `at`. The consumer stays the same.
     pub(crate) fn lend(&mut self, py: Python<'_>, at: Place) {
         self.consumer_side.lent = Some(at);
         self.note_use(py);

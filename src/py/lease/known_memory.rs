@@ -1,6 +1,5 @@
 //! Memory that the bridge has handed out, recognised by its address when the bridge imports it again. A library that
-//! passes on such memory does not say which stream the producer used; the lease's entry does. An entry is removed when
-//! its holder ends: after that, the consumer may not use the memory.
+//! passes on such memory does not say which stream the producer used; the lease's entry does.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -20,20 +19,18 @@ use crate::py::streams::{KnownStream, KnownStreams, StreamRef, Unnamed};
 struct MemoryEntry {
     /// The address of the lease's holder, which the bridge's managed tensors carry as `manager_ctx`.
     holder: usize,
-    /// The length of the memory in bytes. The memory starts at the entry's key in the table.
+    /// In bytes. The memory starts at the entry's key in the table.
     length: u64,
     producer: Option<StreamRef>,
     upstream: KnownStreams,
     rare: Option<Box<Rare>>,
-    /// The streams that [`goes_on`] recorded for the memory, until [`KnownMemory::take_later`] takes them.
     later: KnownStreams,
 }
 
 #[derive(Debug)]
 struct Rare {
     unnamed: Option<Unnamed>,
-    /// The stream on which the array was ready when the bridge handed it out in a capsule. `None` also for the legacy
-    /// default stream of the consumer's place, and for a stream that nothing keeps.
+    /// The stream on which the array was ready when the bridge made a capsule of the array.
     ready_on: Option<KnownStream>,
 }
 
@@ -48,7 +45,7 @@ struct Same {
 #[derive(Debug, Default)]
 struct MoreEntries {
     entries: ByWord<usize, MemoryEntry>,
-    /// The producers' and upstream streams of `entries`, each with the number of times that it occurs there.
+    /// The producers' and upstream streams of `entries`, each with the number of its occurrences.
     sources: Vec<(KnownStream, usize)>,
 }
 
@@ -70,7 +67,6 @@ impl MoreEntries {
         self.entries.insert(entry.holder, entry);
     }
 
-    /// Removes and returns the entry of `holder`, and the streams in `sources` that only this entry had.
     fn remove(&mut self, holder: usize) -> Option<(MemoryEntry, Vec<KnownStream>)> {
         let entry = self.entries.remove(&holder)?;
         let producer = entry.producer.iter().map(|kept| (kept.name(), Some(kept.place())));
@@ -107,8 +103,7 @@ impl Same {
         self.first.iter_mut().chain(more)
     }
 
-    /// Removes the entry of `holder`. The caller must release the lock before it drops the result: the drop can run
-    /// arbitrary code.
+    /// Release the lock before dropping the result: the drop can run arbitrary code.
     #[cold]
     fn remove(
         &mut self,
@@ -135,7 +130,6 @@ type EntriesByAddress = ByWord<u64, Same>;
 
 struct HandedOut {
     entries: Mutex<EntriesByAddress>,
-    /// How often [`goes_on`] was called for an array with memory.
     noted: AtomicUsize,
 }
 
@@ -144,7 +138,6 @@ static HANDED_OUT: HandedOut = HandedOut {
     noted: AtomicUsize::new(0),
 };
 
-/// The smallest capacity to which the table shrinks.
 const ROOM: usize = 256;
 
 fn entries() -> MutexGuard<'static, EntriesByAddress> {
@@ -160,7 +153,6 @@ pub(super) struct KnownMemory {
 }
 
 impl KnownMemory {
-    /// Adds an entry for the memory of `array`. `holder` is the address of the lease's holder.
     pub(super) fn new(
         py: Python<'_>,
         array: &Descriptor,
@@ -233,13 +225,13 @@ fn give_back_room(entries: &mut EntriesByAddress) {
 
 #[expect(clippy::large_enum_variant, reason = "it is moved into its place at once")]
 pub(super) enum From {
-    /// The bridge's own tensor: the producer's side of its lease, and [`Rare::ready_on`].
+    /// For a tensor that the bridge made: the producer's side of the lease, and [`Rare::ready_on`].
     Ours(ProducerSide, Option<KnownStream>),
-    /// Another library's tensor: the producers' and upstream streams of the leases at the same address.
+    /// For another library's tensor: the producers' and upstream streams of the leases at the same address.
     Same(Vec<KnownStream>),
 }
 
-/// Looks up `array`, which came in a managed tensor whose `manager_ctx` is `context`. `None` if the array is empty.
+/// `context` is the `manager_ctx` of the array's managed tensor. `None` if the array is empty.
 pub(super) fn from(
     py: Python<'_>,
     array: &Descriptor,
@@ -270,8 +262,7 @@ pub(super) fn from(
     Some(From::Same(same.sources(py)))
 }
 
-/// Records that the stream `kept` has further work on the memory of `array`. At the end of each lease whose memory
-/// overlaps the array's, the producer's stream waits for `kept` too.
+/// At the end of each lease of overlapping memory, the producer's stream also waits for `kept`.
 pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     if array.ptr() == 0 {
         return;

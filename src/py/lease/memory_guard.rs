@@ -12,8 +12,7 @@ use crate::py::interpreter::{ending, enter};
 use crate::py::observe::{CallSpan, EndOutcome};
 
 impl MemoryGuard {
-    /// Gives the memory back when one of the bridge's Python objects is dropped. The caller must hold the interpreter's
-    /// lock.
+    /// Gives the memory back. The caller must hold the interpreter's lock.
     #[inline(always)]
     pub(crate) fn end(mut self) {
         if let Some(held) = self.0.take() {
@@ -23,7 +22,7 @@ impl MemoryGuard {
         }
     }
 
-    /// Ends the holder. The orders of its end are already made, with the result `settled`.
+    /// Gives the memory back. The orders of the end are already made, with the result `settled`.
     pub(crate) fn settled(
         mut self,
         py: Python<'_>,
@@ -38,8 +37,7 @@ impl MemoryGuard {
 }
 
 impl Drop for MemoryGuard {
-    /// Takes the interpreter's lock and gives the memory back. If the thread may not enter the interpreter, which has
-    /// ended or is ending, the memory leaks: a foreign deleter must not run without its interpreter.
+    /// If the interpreter has ended, the memory leaks: a foreign deleter must not run without its interpreter.
     fn drop(&mut self) {
         if let Some(held) = self.0.take() {
             let (mut place, span) = (ManuallyDrop::new(Some(held)), CallSpan::begin());
@@ -49,7 +47,6 @@ impl Drop for MemoryGuard {
     }
 }
 
-/// If a holder is `left`, tells the trace that its memory leaks.
 #[inline]
 fn tell_lost(left: Option<&HeldMemory>, span: CallSpan) {
     if let Some(held) = left {

@@ -10,7 +10,6 @@ use crate::py::streams::{KnownStream, StreamArgument, StreamName, StreamRef};
 use crate::stream::{Alive, Ready, Request, Stream};
 
 impl HeldMemory {
-    /// Makes the caller that passed `argument`, and works at `at`, the consumer. No stream waits here.
     #[inline]
     pub(crate) fn set_consumer(
         &mut self,
@@ -42,7 +41,7 @@ impl HeldMemory {
         Ok(())
     }
 
-    /// Whether `argument` names the default stream on which the producer works and the array is ready.
+    /// True if `argument` names the producer's own default stream, and the array is ready on that stream.
     #[inline]
     pub(crate) fn stays_in_place(&self, argument: &StreamArgument<'_, '_>, at: Place) -> bool {
         let place = self.producer_side.place;
@@ -51,7 +50,7 @@ impl HeldMemory {
         at == place && argument.stream_at(place).is_some_and(stays)
     }
 
-    /// Makes a caller on the producer's default stream the consumer. Only after [`Self::stays_in_place`] was true.
+    /// Call this only after [`Self::stays_in_place`] returned true.
     #[inline]
     pub(crate) fn keep_in_place(&mut self, py: Python<'_>) {
         self.consumer_side.at = self.producer_side.place;
@@ -59,7 +58,7 @@ impl HeldMemory {
         self.note_use(py);
     }
 
-    /// For a reader that has not read the dict yet. Only for memory without a consumer.
+    /// Records a consumer that has not read the dict yet. The memory must have no consumer.
     #[inline]
     pub(crate) fn set_unread(&mut self, py: Python<'_>, at: Place) {
         self.consumer_side.at = at;
@@ -67,7 +66,7 @@ impl HeldMemory {
         self.note_use(py);
     }
 
-    /// Makes the bridge's own work on the stream `on` the consumer.
+    /// Records the bridge itself as the consumer, on the stream `on`.
     pub(crate) fn set_worker(
         &mut self,
         py: Python<'_>,
@@ -89,8 +88,7 @@ impl HeldMemory {
         Ok(())
     }
 
-    /// Records that the stream `known` has pending work, for which the end must wait. Returns `known` if it was already
-    /// recorded; dropping the result can run arbitrary code.
+    /// Records that the end must wait for the stream `known`. Returns `known` if that stream is recorded already.
     pub(crate) fn owe(
         &mut self,
         py: Python<'_>,
@@ -103,7 +101,7 @@ impl HeldMemory {
         again
     }
 
-    /// `line` is the program's line that named the stream of `next`, if nothing keeps that stream.
+    /// `line` is the source line that named the stream of `next`, if nothing keeps that stream alive.
     #[inline]
     pub(super) fn replace_consumer(&mut self, next: Consumer, line: Option<Box<warned::Line>>) {
         let before = std::mem::replace(&mut self.consumer_side.consumer, next);
@@ -111,12 +109,11 @@ impl HeldMemory {
         self.put_behind(before);
     }
 
-    /// At the end, the recorded streams of the earlier consumer `before` wait as the producer's stream does.
     #[inline]
     pub(super) fn put_behind(&mut self, before: Consumer) {
         match before {
             Consumer::OnProducer(Some(KnownStream::Kept(legacy))) if legacy.stands_in() => {
-                // Keep only the stream's name: the end needs it only if the producer has left that stream.
+                // Keep only the stream's name: the end uses the name only if the producer has left the stream.
                 let named =
                     self.producer_side.stream.as_ref().map_or(legacy.stream(), StreamRef::stream);
                 self.producer_side.put_upstream(KnownStream::Lost(StreamName::unnumbered(named)));
@@ -133,12 +130,12 @@ impl HeldMemory {
         }
     }
 
-    /// True also for a reader that has not read the dict yet, and for a consumer that declined the order (-1).
+    /// True also for a consumer that has not read the dict yet, and for a consumer that passed -1.
     pub(crate) const fn has_consumer(&self) -> bool {
         !matches!(self.consumer_side.consumer, Consumer::Nobody)
     }
 
-    /// Records that the consumer read the address. Returns whether the consumer is a reader that named no stream.
+    /// Returns whether the consumer is a reader that named no stream.
     pub(crate) fn read(&mut self, py: Python<'_>) -> bool {
         if matches!(self.consumer_side.consumer, Consumer::Nobody | Consumer::Unread) {
             self.consumer_side.consumer = Consumer::Unnamed(Vec::new());
@@ -147,8 +144,7 @@ impl HeldMemory {
         matches!(self.consumer_side.consumer, Consumer::Unnamed(_))
     }
 
-    /// Whether `stream`, on which a library works now, must still be recorded as a stream of a reader that named none.
-    /// False if the consumer is no such reader.
+    /// Whether `stream` must still be recorded for a consumer that named no stream.
     pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
         let Consumer::Unnamed(seen) = &self.consumer_side.consumer else { return false };
         let settled = self.producer_side.upstream.is_empty()
@@ -157,8 +153,7 @@ impl HeldMemory {
         !settled && !seen.iter().any(|known| known.is(stream))
     }
 
-    /// The kept stream that the array is ready on, if it must still be recorded as a stream of a reader that named
-    /// none. `None` for a default stream, which the end covers anyway, and if the consumer is no such reader.
+    /// The stream on which the array is ready, if that stream must be recorded for a consumer that named no stream.
     pub(crate) fn ready_to_note(&self, py: Python<'_>, ready: Ready) -> Option<KnownStream> {
         let Consumer::Unnamed(seen) = &self.consumer_side.consumer else { return None };
         let producer_side = &self.producer_side;
@@ -176,8 +171,7 @@ impl HeldMemory {
         (!seen.iter().any(is_noted)).then(|| KnownStream::Kept(kept.clone_ref(py)))
     }
 
-    /// Records `known` as a stream of a reader that named none. Returns `known` if it is recorded already or the
-    /// consumer is no such reader; dropping the result can run arbitrary code.
+    /// Records `known` for a consumer that named no stream. Returns `known` if nothing was recorded.
     pub(crate) fn note(&mut self, py: Python<'_>, known: KnownStream) -> Option<KnownStream> {
         let Consumer::Unnamed(seen) = &mut self.consumer_side.consumer else { return Some(known) };
         let left = known.add_to(seen);
@@ -187,7 +181,6 @@ impl HeldMemory {
         left
     }
 
-    /// Sets `at` as the consumer's place, unless the consumer named a stream.
     pub(crate) fn place_readers(&mut self, at: Place) {
         let is_named =
             matches!(self.consumer_side.consumer, Consumer::On(_) | Consumer::OnProducer(_));

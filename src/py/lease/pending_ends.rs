@@ -1,7 +1,5 @@
-//! Runs ends: makes the orders of each, then drops the references to the memory, or keeps them until that is possible.
-//! An end inside an end drops its references later, so a long chain does not overflow the stack. Later calls of the
-//! bridge, and with a real driver a thread, check kept memory again. Memory that is still kept when the interpreter
-//! ends leaks.
+//! Runs ends: makes the orders of an end, then drops the references to the memory. While the memory cannot go back yet,
+//! keeps the references. Later calls of the bridge, and a watcher thread, check kept references again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -69,11 +67,10 @@ fn set_now(now: Now) -> Option<Now> {
     ENDS.with(|ends| ends.now.replace(now))
 }
 
-/// Makes the orders of `next` at once, since the code that caused the end may use the memory again. Queues `next`, so
-/// that its references are dropped after the running end. Returns `next` if the thread's queue is gone.
+/// Returns `next` if this thread's queue is gone.
 #[cold]
 fn queued(py: Python<'_>, next: QueuedEnd) -> Option<QueuedEnd> {
-    // If a panic unwinds through here, the end is leaked.
+    // If a step below panics, the memory leaks.
     let mut next = ManuallyDrop::new(QueuedEnd { quiet: is_telling(), ..next });
     next.outcome = Some(quietly(next.quiet, || outcome(py, &mut next.ending)));
     let mut next = Some(ManuallyDrop::into_inner(next));
@@ -88,7 +85,7 @@ fn queued(py: Python<'_>, next: QueuedEnd) -> Option<QueuedEnd> {
 struct QueueGuard;
 
 impl QueueGuard {
-    /// `None` if an end is already running on this thread, or if the thread is exiting and its queue is gone.
+    /// `None` if an end is already running on this thread.
     #[inline(always)]
     fn begin() -> Option<Self> {
         (now() == Some(Now::Nothing)).then(|| {
@@ -140,7 +137,8 @@ impl Drop for QueueGuard {
     }
 }
 
-/// Runs `first`, then each end that was queued meanwhile. Inside another end, runs only `first`.
+/// Runs `first`, then queued ends until none is left. If this thread is already running an end, or is exiting, runs
+/// only `first`.
 pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
     let following = QueueGuard::begin();
     first();
@@ -149,8 +147,7 @@ pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
     }
 }
 
-/// Releases the memory of the end in `place`, or keeps the memory for later. If a step panics, the end stays in
-/// `place`: a leak is better than freeing the memory under pending work.
+/// Gives back the memory of the end in `place`, or keeps the memory for later. If a step panics, the memory leaks.
 pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<QueuedEnd>>) {
     let Some(next) = place.as_mut() else { return };
     let (tag, span) = (next.ending.holder().tag, next.span);
@@ -163,7 +160,7 @@ pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<QueuedEnd>>) {
     span.released(tag, outcome);
 }
 
-/// If a step panics, the memory leaks. Inside another end, makes the orders at once and queues the rest.
+/// If this thread is already running an end, makes the orders at once and queues the rest.
 #[inline(always)]
 pub(super) fn end(
     py: Python<'_>,
@@ -197,7 +194,6 @@ fn inside(py: Python<'_>, place: &mut ManuallyDrop<Option<Box<HeldMemory>>>, spa
     run(py, &mut LeftGuard(ManuallyDrop::new(next)).0);
 }
 
-/// Reports an end that a panic left undone.
 struct LeftGuard(ManuallyDrop<Option<QueuedEnd>>);
 
 impl Drop for LeftGuard {
@@ -211,8 +207,7 @@ impl Drop for LeftGuard {
 
 fn outcome(py: Python<'_>, ending: &mut Ending<Box<HeldMemory>>) -> EndOutcome {
     let of = ending.holder().generation;
-    // After a lack of memory or an interrupt, try once more at once: the producer may use the memory as soon as
-    // `outcome` returns.
+    // After an interrupt or a lack of memory, try once more: the producer may use the memory when `outcome` returns.
     for _ in 0..2 {
         match generation::end(of, || or_no_memory(|| ending.advance(py))) {
             Ok(()) => break,
@@ -226,7 +221,7 @@ fn outcome(py: Python<'_>, ending: &mut Ending<Box<HeldMemory>>) -> EndOutcome {
     }
 }
 
-/// The pending ends of a process. A forked child starts anew: a lock that its parent held stays locked there for ever.
+/// The pending ends of a process. A forked child has its own: a lock that the parent held stays locked in the child.
 struct Pending {
     parked: Parked<MarkStream, Ending<Box<HeldMemory>>>,
     watch: Mutex<EndWatch>,
@@ -235,7 +230,7 @@ struct Pending {
 
 impl Default for Pending {
     fn default() -> Self {
-        // An end waits in the lane of its last mark's stream, since `is_done` checks that mark first.
+        // An end is queued under its last mark's stream, since `is_done` checks that mark first.
         let turn = |ending: &Ending<Box<HeldMemory>>| {
             ending.mark().and_then(|marks| marks.last()).map(Mark::turn)
         };
@@ -257,21 +252,19 @@ fn pending() -> Option<&'static Pending> {
     PENDING.get(number).map(|pending| pending.get_or_init(Pending::default))
 }
 
-/// How many pending ends a call checks: up to four of one lane, or one end without a lane.
+/// How many pending ends a call checks.
 const AT_A_CALL: Most = Most { lanes: 1, questions: 4 };
 
-/// How many pending ends a call checks when it returns, if the call left an end pending. The new end is checked last in
-/// its lane, so the limit is large.
+/// How many pending ends are checked after a call that left an end pending.
 const AFTER_A_CALL: Most = Most { lanes: 64, questions: 64 };
 
-/// How many pending ends the watcher thread checks in each round, with the interpreter's lock held.
 const AT_A_TIME: Most = Most { lanes: 256, questions: 4096 };
 
 /// The watcher thread's shortest pause between two rounds. A round that finishes nothing doubles the pause.
 const FIRST: Duration = Duration::from_micros(500);
 const LAST: Duration = Duration::from_millis(50);
 
-/// With a longer pause and nothing to check, the watcher thread sleeps until a call wakes it.
+/// If the pause is longer and no end is pending, the watcher thread sleeps until a call wakes it.
 const IDLE: Duration = Duration::from_millis(4);
 
 fn keep(ending: Ending<Box<HeldMemory>>) {
@@ -288,7 +281,6 @@ fn keep(ending: Ending<Box<HeldMemory>>) {
     }
 }
 
-/// Checks a few pending ends, longest unchecked first, and finishes the ready ones.
 #[inline]
 pub(crate) fn look(py: Python<'_>) {
     if let Some(pending) = pending()
@@ -298,7 +290,7 @@ pub(crate) fn look(py: Python<'_>) {
     }
 }
 
-/// Runs after a call from Python during which an end was put off: what held the end up may have ended with the call.
+/// Runs after a call that put off an end: the cause may have ended with the call.
 #[cold]
 fn look_again(py: Python<'_>) {
     if let Some(pending) = pending() {
@@ -322,7 +314,6 @@ pub(crate) fn _settle(py: Python<'_>) -> Answer<'_> {
 }
 
 impl Pending {
-    /// Returns whether any pending end has finished.
     #[cold]
     fn look(&self, py: Python<'_>, most: Most) -> bool {
         let mut any = false;
@@ -347,7 +338,6 @@ impl Pending {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the watcher thread if there is none, and wakes it if it is idle. Does nothing after [`_end`].
     fn wake(&'static self) {
         let mut watch = self.watch();
         if watch.over {
@@ -355,7 +345,6 @@ impl Pending {
         }
         if watch.thread.is_none() {
             let thread = std::thread::Builder::new().name("cai_bridge".into());
-            // If the thread cannot start, the next call of the bridge checks.
             watch.thread = thread.spawn(|| self.keep_asking()).ok();
         }
         if watch.idle {
@@ -375,8 +364,7 @@ impl Pending {
                 continue;
             }
             let waited = self.told.wait_timeout(watch, pause);
-            // Release the lock before other code runs: in a child that is forked while this lock is held, the lock
-            // stays locked for ever.
+            // Release the lock before other code runs: in a child that is forked now, a held lock would stay locked.
             drop(waited.unwrap_or_else(PoisonError::into_inner));
             let any = !self.parked.is_empty()
                 && interpreter::enter(|py| self.look(py, AT_A_TIME)) == Some(true);
@@ -398,7 +386,7 @@ pub(crate) fn _end(py: Python<'_>) {
         };
         pending.told.notify_one();
         if let Some(thread) = thread {
-            // Do not join the thread: it may wait for the interpreter's lock, or run a destructor that never returns.
+            // Do not join the thread, which may wait for the interpreter's lock or never return.
             return interpreter::end(py, || thread.is_finished());
         }
     }

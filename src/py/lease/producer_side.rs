@@ -13,14 +13,13 @@ use crate::stream::{Alive, Ready, Stream};
 #[derive(Debug)]
 pub(crate) struct ProducerSide {
     pub(crate) place: Place,
-    /// The producer's stream if something keeps it, or its stand-in.
+    /// The producer's stream, if something keeps that stream alive; or the legacy default stream instead.
     pub(super) stream: Option<StreamRef>,
-    /// The producer, if its dict named no stream at import and may name one later. The bridge asks it again.
+    /// The producer, if its dict named no stream at import but may name one later.
     pub(super) unnamed: Option<Unnamed>,
     /// Streams that wait at the end besides `stream`, such as the streams of earlier users.
     pub(super) upstream: KnownStreams,
-    /// The stream that the array is ready on, or its stand-in. `None` if that is `stream` or a default stream at
-    /// `place`, or if nothing keeps the stream.
+    /// The stream on which the array is ready; `None` if that is `stream`, or a default stream at `place`.
     pub(super) ready_on: Option<StreamRef>,
 }
 
@@ -28,7 +27,7 @@ pub(crate) struct ProducerSide {
 pub(crate) struct Readiness {
     pub(crate) told: Ready,
     pub(crate) producer: Option<StreamRef>,
-    /// `None` if that is `producer` or a default stream at the producer's place, or if nothing keeps the stream.
+    /// `None` if the array is ready on `producer`, or on a default stream at the producer's place.
     pub(crate) ready_on: Option<StreamRef>,
 }
 
@@ -61,9 +60,9 @@ impl ProducerSide {
         }
     }
 
-    /// The reference recorded for the stream `ready`. Without one, the caller takes the stream to be at `self.place`.
+    /// The recorded reference to the stream `ready`, on which the array is ready.
     pub(super) fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
-        // A default stream of another place is another stream, so compare its place too.
+        // Two places have different default streams, so compare the place too.
         let own = |producer: &&StreamRef| {
             producer.stream() == ready
                 && (matches!(ready, Stream::Handle(_)) || producer.place() == self.place)
@@ -79,23 +78,19 @@ impl ProducerSide {
         ready.stream().and_then(|stream| self.keeper_of(stream))
     }
 
-    /// Whether the array may stop being ready on `ready` while it is held: the stream may be closed, or a dict may name
-    /// another stream. `is_named` tells whether the reader named a stream.
+    /// `is_named` tells whether the reader named a stream.
     pub(crate) fn may_lose(&self, ready: Ready, is_named: bool) -> bool {
         let is_there = is_named && matches!(ready, Ready::On(_));
         let asks_again = self.unnamed.is_some() && !is_there;
         asks_again || self.keeper(ready).is_some_and(StreamRef::may_change)
     }
 
-    /// Whether the stream that the array is `ready` on can be closed through its stream object, and no dict may name
-    /// another stream instead.
+    /// Whether the stream `ready` can be closed through its stream object, and no dict may name another stream.
     pub(crate) fn may_close(&self, ready: Ready) -> bool {
         self.keeper(ready).is_some_and(|keeper| keeper.may_change() && !keeper.may_move())
     }
 
-    /// Where the array is ready now, if it was ready on the stream `ready`. If only the exporter of a dict keeps that
-    /// stream alive, asks the exporter's dict. Another stream counts only if `ready_on` is not set: a producer that
-    /// moved has made its new stream wait for its pending work. `None` if nothing tells.
+    /// Where an array that was ready on the stream `ready` is ready now. `None` if nothing tells.
     #[inline(always)]
     pub(crate) fn confirm_ready(
         &self,
@@ -114,8 +109,7 @@ impl ProducerSide {
         Ok(kept.now(py, driver)?.filter(stays))
     }
 
-    /// The stream that the producer's dict names now besides the stream that it named first, as [`StreamRef::also`]
-    /// tells it; or the stream that it names now if it named none at first.
+    /// A stream that the producer's dict names now but did not name at import.
     pub(super) fn producer_also(
         &self,
         py: Python<'_>,
@@ -128,7 +122,7 @@ impl ProducerSide {
         }
     }
 
-    /// If a producer that named no stream names one now, keeps and returns that stream.
+    /// If the producer's dict named no stream at import and names one now, records and returns that stream.
     pub(super) fn ask_unnamed(
         &mut self,
         py: Python<'_>,
@@ -137,18 +131,17 @@ impl ProducerSide {
         let Some(unnamed) = &self.unnamed else { return Ok(None) };
         let Some(named) = unnamed.named(py, driver)? else { return Ok(None) };
         let stream = named.stream();
-        // `ready_on` may be the stream of an earlier consumer, on which the array was ready for that consumer.
+        // Clear `ready_on`, which may be the stream of an earlier consumer.
         (self.stream, self.unnamed, self.ready_on) = (Some(named), None, None);
         Ok(Some(stream))
     }
 
-    /// Whether the producer may move to another stream, which its dict then names, or may name a first one.
+    /// Whether the producer's dict may later name another stream, or name its first stream.
     pub(super) fn may_move(&self) -> bool {
         self.unnamed.is_some() || self.stream.as_ref().is_some_and(StreamRef::may_move)
     }
 
-    /// A second stream on which work on the array may be pending. `None` if `ready_on` is set: the array is then ready
-    /// there, even if the producer has moved.
+    /// A second stream that may have pending work on the array. `None` if `ready_on` is set.
     pub(crate) fn also_ready(
         &self,
         py: Python<'_>,
@@ -157,35 +150,32 @@ impl ProducerSide {
         if self.ready_on.is_none() { self.producer_also(py, driver) } else { Ok(None) }
     }
 
-    /// Whether the producer works on the default stream `stream` of `place`, and `ready_on` is not set.
     #[inline]
     pub(super) fn is_on_default(&self, stream: Stream) -> bool {
         let is_it = |producer: &StreamRef| producer.is_default(stream, self.place);
         self.ready_on.is_none() && self.stream.as_ref().is_some_and(is_it)
     }
 
-    /// False if no stream of the producer's is recorded.
+    /// False if the producer's stream is not recorded.
     pub(crate) fn is_producer(&self, stream: Alive<'_>) -> bool {
         self.stream.as_ref().is_some_and(|producer| producer.is(stream))
     }
 
-    /// Whether [`Self::keeper_of`] finds a reference to the same stream as `kept`.
     pub(crate) fn is_kept_by(&self, kept: &StreamRef) -> bool {
         self.keeper_of(kept.stream()).is_some_and(|own| own.is_same(kept))
     }
 
-    /// Whether the producer's stream may be closed, or the producer may move to another stream, which its dict then
-    /// names. False if the stream is unknown.
+    /// False if the producer's stream is not recorded.
     pub(super) fn may_change(&self) -> bool {
         self.stream.as_ref().is_some_and(StreamRef::may_change)
     }
 
-    /// Whether the producer is still on its recorded stream, by [`StreamRef::stays`]. True if none is recorded.
+    /// True if the producer's stream is not recorded.
     pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
         self.stream.as_ref().map_or(Ok(true), |producer| producer.stays(py, driver))
     }
 
-    /// Adds a stream that, like the producer's, may use the memory again after the end.
+    /// Adds a stream that, like the producer's, waits at the end.
     pub(crate) fn put_upstream(&mut self, kept: KnownStream) {
         self.upstream.add(kept);
     }

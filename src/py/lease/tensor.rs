@@ -1,5 +1,5 @@
 //! The managed tensor of a producer's array. Several holders may share a tensor. A shared tensor may still be in its
-//! capsule, and stays there if the importing call fails.
+//! capsule.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,7 +17,7 @@ pub(super) enum HeldTensor {
     Shared(Arc<Later>),
 }
 
-/// Not set: the tensor is still in its capsule. Set to `None`: the tensor stays in its capsule.
+/// Unset while the tensor is in its capsule; `None` if the tensor will stay in the capsule.
 type Later = OnceLock<Option<ImportedDlpack>>;
 
 /// If this is dropped before [`Self::consume`], no holder of the tensor keeps the memory.
@@ -34,7 +34,6 @@ impl Drop for Unconsumed {
 }
 
 impl Unconsumed {
-    /// Fails if other code has consumed the capsule in the meantime.
     pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
         capsule::read(self.capsule.bind(py)).map(drop).map_err(PyErr::from)
     }
@@ -63,7 +62,7 @@ impl HeldTensor {
         (Self::Shared(Arc::clone(&tensor)), Unconsumed { capsule, tensor })
     }
 
-    /// Whether the tensor stays in its capsule, so that this holder does not keep the memory.
+    /// Whether the tensor will stay in its capsule, so that this holder does not keep the memory alive.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self, Self::Shared(tensor) if matches!(tensor.get(), Some(None)))
     }

@@ -11,14 +11,13 @@ use crate::py::observe::to_logging::is_warning_read;
 
 pub(crate) type Line = (String, u32);
 
-/// After warnings for this many lines, the bridge gives no further ones about ends.
 const MOST: usize = 1024;
 
 pub(super) fn here(py: Python<'_>) -> PyResult<Option<Line>> {
     Ok(program_line(py)?.map(|line| (line.file, line.number)))
 }
 
-/// Warns that an end cannot order a user's stream `handle`, which is not known to be alive. `line` named the stream.
+/// `line` is the source line that named the consumer's stream `handle`.
 #[cold]
 pub(super) fn uncovered(
     py: Python<'_>,

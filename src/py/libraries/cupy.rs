@@ -57,7 +57,7 @@ impl Library for Cupy {
         let of = |kind, name| {
             Ok::<_, PyErr>(ObjectQuestion::attribute(kind, name)?.filter(ObjectQuestion::is_native))
         };
-        // If a derived type overrides this property, in Python, its arrays are read by their dicts.
+        // If a derived type overrides this property in Python, its arrays are read by their dicts.
         let own = of(kind, intern!(py, "__cuda_array_interface__"))?;
         if own.is_none() || self.native(py, 0)?.is_none() {
             return Ok(None);
@@ -129,7 +129,7 @@ impl Current for Cupy {
     }
 }
 
-/// Before CuPy 13, `get_current_stream` takes no device and answers for the current one.
+/// Before CuPy 13, `get_current_stream` takes no device, and returns the stream of the current device.
 fn object<'py>(cupy: &Bound<'py, PyAny>, ordinal: i32) -> PyResult<Bound<'py, PyAny>> {
     let py = cupy.py();
     let cuda = cupy.getattr(intern!(py, "cuda"))?;
@@ -146,7 +146,7 @@ fn object<'py>(cupy: &Bound<'py, PyAny>, ordinal: i32) -> PyResult<Bound<'py, Py
     }
 }
 
-/// `None` if the function's module is not imported. Cython keeps the function in a capsule whose name is its type.
+/// `None` if the function's module is not imported.
 fn entry_point(py: Python<'_>) -> PyResult<Option<unsafe extern "C" fn(c_int) -> isize>> {
     const SIGNATURE: &CStr = c"intptr_t (int)";
     let name = intern!(py, "cupy_backends.cuda.stream");
@@ -161,7 +161,7 @@ fn entry_point(py: Python<'_>) -> PyResult<Option<unsafe extern "C" fn(c_int) ->
     }))
 }
 
-/// Reads `x.data.ptr`. If `x.data` is not exactly of the type `kind`, the array's dict is read instead.
+/// Reads `x.data.ptr` if `x.data` is exactly of the type `kind`.
 #[derive(Debug)]
 struct CupyPointer {
     memory: ObjectQuestion,

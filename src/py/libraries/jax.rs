@@ -1,5 +1,5 @@
-//! JAX: its arrays never change. It requests arrays on the streams of a pool, and computes on another stream, which it
-//! makes wait for the pool's stream. XLA passes the other stream to each function of its foreign function interface
+//! JAX: its arrays never change. JAX requests arrays on the streams of a pool, but computes on another stream, which
+//! waits for the pool's stream. XLA passes that other stream to each function of its foreign function interface
 //! (`xla/ffi/api/c_api.h`, which jaxlib 0.10.2 has in its `include`).
 #![allow(unsafe_code)]
 
@@ -102,12 +102,12 @@ impl StreamPool for Jax {
 }
 
 struct Jaxs {
-    /// The streams on which JAX computes, by the GPUs' ordinals; `None` for a GPU whose stream could not be found.
+    /// The streams on which JAX computes, by GPU ordinal; `None` for a GPU whose stream could not be found.
     streams: Mutex<Vec<(i32, Option<u64>)>>,
-    /// jaxlib's entry, once it was compared with `__dlpack__`; `None` if it failed or its capsule differed.
+    /// jaxlib's entry, set after a comparison with `__dlpack__`; `None` if the comparison failed.
     entry: PyOnceLock<Option<Py<PyAny>>>,
     of_one_device: PyOnceLock<Py<PyType>>,
-    /// The driver handle of the stream that [`note`] found last; 0 if it has found none since [`_xla_said`] read this.
+    /// The driver handle of the stream that [`note`] found last. [`_xla_said`] resets the handle to 0.
     said: AtomicU64,
 }
 
@@ -118,9 +118,8 @@ static JAX: Jaxs = Jaxs {
     said: AtomicU64::new(0),
 };
 
-/// jaxlib's own entry below the `__dlpack__` of JAX's arrays takes a fifteenth of the time (JAX 0.10.2: 0.4 µs and 5.9
-/// µs), but exports one device's part of an array on several devices. So the bridge uses the entry only for arrays on
-/// one device.
+/// jaxlib's entry below `__dlpack__` takes a fifteenth of the time (JAX 0.10.2: 0.4 µs and 5.9 µs). The bridge uses the
+/// entry only for arrays on one device: of other arrays, the entry exports only one device's part.
 impl Capsules for Jax {
     fn quickly<'py>(
         &self,
@@ -157,13 +156,14 @@ impl Capsules for Jax {
     }
 }
 
-/// `None` if the array is not on one device.
+/// Calls jaxlib's entry, and returns the entry and its capsule. `None` if the array's sharding is not a
+/// `SingleDeviceSharding`: the array may be on several devices.
 fn quick<'py>(
     x: &Bound<'py, PyAny>,
     stream: u64,
 ) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
     let py = x.py();
-    // Read the value behind `sharding`, which is a property in Python: this is twice as fast.
+    // Read `_sharding`: `sharding` is a property in Python, and takes twice as long.
     let sharding = x.getattr(intern!(py, "_sharding"))?;
     if JAX.entry.get(py).is_none() && !x.getattr(intern!(py, "sharding"))?.is(&sharding) {
         return Err(PyTypeError::new_err("_sharding: another than sharding"));
@@ -192,8 +192,7 @@ fn is_of_one_device(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     Ok(found)
 }
 
-/// Uses the entry from now on if `quick` describes the same array as `public`, else never. Decides nothing if the array
-/// has no address, since empty arrays are too alike.
+/// Decides whether the bridge uses jaxlib's entry from now on. Decides nothing for an empty array.
 #[cold]
 fn choose<'py>(public: &Bound<'py, PyAny>, quick: Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>) {
     let read = |capsule: &Bound<'py, PyAny>| {
@@ -216,7 +215,7 @@ struct ApiVersion {
     minor: c_int,
 }
 
-/// The functions of XLA's interface, up to the last one that is used.
+/// The functions of XLA's interface, up to the last one that the bridge uses.
 #[repr(C)]
 struct Api {
     size: usize,
@@ -245,7 +244,7 @@ struct GetStream {
     stream: *mut c_void,
 }
 
-/// A call frame, up to the last field that is read.
+/// A call frame, up to the last field that the bridge reads.
 #[repr(C)]
 struct CallFrame {
     size: usize,
@@ -255,8 +254,7 @@ struct CallFrame {
     stage: c_int,
 }
 
-/// When a handler is registered, XLA calls it with an extension of the kind `METADATA`, and the handler fills in
-/// `metadata`.
+/// XLA first calls a handler with an extension of the kind `METADATA`. The handler then fills in `metadata`.
 #[repr(C)]
 struct Extension {
     size: usize,
@@ -275,7 +273,7 @@ struct Metadata {
 const METADATA: c_int = 1;
 const EXECUTE: c_int = 3;
 
-/// The function that XLA calls. At the execute stage, stores the stream that XLA runs on.
+/// The handler that XLA calls. At the execute stage, stores the handle of the stream on which XLA runs.
 unsafe extern "C" fn note(frame: *mut CallFrame) -> *mut c_void {
     // SAFETY: XLA passes a call frame, which begins with these fields, and all that they point to lives during the call
     // ("FFI handler"). `extension` is NULL, or begins with its kind, and an extension of the kind `METADATA` has the

@@ -20,7 +20,6 @@ use super::interpreter::{Answer, entry};
 use super::library::{self, Current, Library};
 use crate::stream::{Stream, Thread};
 
-/// All libraries, in the order of lookups: the first that knows the type or module is taken.
 const ALL: &[&dyn Library] = &[
     &torch::Torch,
     &jax::Jax,
@@ -35,7 +34,7 @@ const ALL: &[&dyn Library] = &[
     &habits_only::HABITS_ONLY,
 ];
 
-/// Registers the libraries, before the first array comes.
+/// Call this before the first import of an array.
 pub(crate) fn know(py: Python<'_>) {
     library::know(py, ALL);
 }

@@ -72,7 +72,7 @@ impl Library for Numba {
         stream.call_method0(intern!(stream.py(), "__int__"))?.extract().map(Some)
     }
 
-    /// If a class overrides the library's `__cuda_array_interface__`, its arrays are read by their dicts.
+    /// `None` if a class overrides the library's `__cuda_array_interface__`.
     fn attributes(
         &'static self,
         _x: &Bound<'_, PyAny>,

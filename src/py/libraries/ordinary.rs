@@ -21,19 +21,19 @@ impl Ordinary {
         Self { name, habits, handle_attribute, is_asked, ignores_dicts }
     }
 
-    /// The library's stream objects have their handle in `attribute`, also in releases before `__cuda_stream__`.
+    /// For a library whose stream objects have their handle in the attribute `attribute`.
     pub(super) const fn with_handles_in(mut self, attribute: &'static str) -> Self {
         self.handle_attribute = Some(attribute);
         self
     }
 
-    /// The method `_stream_in_use` of the library's object in `cai_bridge._libraries` returns the current stream.
+    /// For a library whose Python object has a method `_stream_in_use`, which returns the current stream.
     pub(super) const fn with_current_stream(mut self) -> Self {
         self.is_asked = true;
         self
     }
 
-    /// The library, as a consumer, does not wait for the stream that a dict names.
+    /// For a library that, as a consumer, does not wait for the stream that a dict names.
     pub(super) const fn ignoring_dicts(mut self) -> Self {
         self.ignores_dicts = true;
         self

@@ -66,7 +66,6 @@ enum TorchStreamRoute {
 }
 
 impl TorchStreamRoute {
-    /// `None` if this PyTorch has neither the table nor the function.
     fn of(torch: &Bound<'_, PyAny>, tensor: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
         let py = torch.py();
         if let Some(table) = answered(py, ExchangeTable::of(tensor))?.flatten() {

@@ -22,14 +22,13 @@ pub(super) fn interpreter(_py: Python<'_>) -> i64 {
     unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) }
 }
 
-/// Whether the object's finalizer (`__del__`) has run, or the garbage collector has begun to run it. The collector runs
-/// the finalizers of all garbage before it clears any.
+/// Whether the object's finalizer (`__del__`) has run or is running.
 pub(super) fn is_finalized(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: `object` is alive, and `Bound` shows that this thread is attached.
     unsafe { ffi::PyObject_GC_IsFinalized(object.as_ptr()) != 0 }
 }
 
-/// Says nothing about an immortal object.
+/// The object's reference count, which says nothing about an immortal object.
 pub(super) fn references(object: &Bound<'_, PyAny>) -> usize {
     // SAFETY: `object` is alive, and `Bound` shows that this thread is attached.
     unsafe { ffi::Py_REFCNT(object.as_ptr()) }.cast_unsigned()
@@ -39,7 +38,7 @@ pub(super) fn is_held_by_nobody_else(object: &Bound<'_, PyAny>) -> bool {
     references(object) == 1
 }
 
-/// Makes no object for the bound method.
+/// Unlike `getattr` and `call`, makes no object for the bound method.
 pub(super) fn call_method<'py>(
     object: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
@@ -67,9 +66,8 @@ pub(super) fn beginning<'py>(
 /// The keys of a CAI dict, in the order that [`plain`] expects.
 pub(super) type CaiKeys<'a, 'py> = [&'a Bound<'py, PyString>; 8];
 
-/// Calls `read` with the entries of `dict`; `None` if the dict is not plain. A plain dict has the objects in `names` as
-/// keys, by identity, and values of the specification's exact types. `read` must not run Python code: it gets borrowed
-/// entries of the dict.
+/// Calls `read` with the entries of `dict`; `None` if the slower `cai_dict` must read the dict. `read` must not run
+/// Python code: the entries are borrowed from the dict.
 pub(super) fn plain<R>(
     dict: &Bound<'_, PyDict>,
     names: CaiKeys<'_, '_>,
@@ -95,9 +93,9 @@ pub(super) fn plain<R>(
     })
 }
 
-/// `None` if the entries, which are in the order of [`CaiKeys`], are not plain.
+/// `None` if the slower `cai_dict` must read the dict. `found` has the entries in the order of [`CaiKeys`].
 /// # Safety
-/// Each of `found` is NULL or an object that lives as long as the result.
+/// Each pointer in `found` must be NULL or point to an object that lives as long as the result.
 unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
     let [shape, typestr, data, version, strides, stream, mask, descr] = found;
     if shape.is_null() || typestr.is_null() || data.is_null() || version.is_null() {
@@ -124,13 +122,12 @@ unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
     Some(Fields { shape, typestr, data, strides, version, stream, structured: false })
 }
 
-/// Longer texts are left to `cai_dict`; real typestrs are shorter.
+/// `cai_dict` reads dicts with longer texts. Real typestrs are shorter.
 const LONGEST: ffi::Py_ssize_t = 64;
 
-/// The characters of an exact `str` of at most [`LONGEST`] characters. `None` for any other object, and for a `str`
-/// with lone surrogates.
+/// The characters of an exact `str` of at most [`LONGEST`] characters; `None` for any other object.
 /// # Safety
-/// `value` is an object that lives as long as the result.
+/// `value` must point to an object that lives as long as the result.
 unsafe fn text<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
     // SAFETY: `value` is an object. Its length is read only if it is an exact str.
     if unsafe { ffi::PyUnicode_CheckExact(value) == 0 || ffi::PyUnicode_GetLength(value) > LONGEST }

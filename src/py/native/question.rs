@@ -1,4 +1,5 @@
-//! Reads attributes of a type's objects and calls their methods. Many that C code defines need no name lookup.
+//! Reads attributes of a type's objects and calls their methods. Many attributes and methods that C code defines need
+//! no name lookup.
 
 use std::ptr;
 
@@ -12,7 +13,7 @@ use pyo3::types::{PyString, PyType};
 pub(in crate::py) enum ObjectQuestion {
     /// An attribute that C code defines: its descriptor, and the descriptor type's `tp_descr_get`.
     Attribute(Py<PyAny>, ffi::descrgetfunc),
-    /// A method of an extension type: its C function. Pass it an object of the type, or of a derived type, and NULL.
+    /// The C function of an extension type's method, which takes no arguments.
     Method(ffi::PyCFunction),
     NamedAttribute(Py<PyString>),
     NamedMethod(Py<PyString>),
@@ -29,8 +30,7 @@ impl ObjectQuestion {
         Ok(Some(function.map_or_else(|| Self::NamedMethod(name.clone().unbind()), Self::Method)))
     }
 
-    /// `None` if `kind` has no attribute `name`. The question needs no name lookup for a getset or member descriptor
-    /// that C code defines, on a type that looks attributes up in Python's usual way.
+    /// `None` if `kind` has no attribute `name`.
     pub(in crate::py) fn attribute(
         kind: &Bound<'_, PyType>,
         name: &Bound<'_, PyString>,
@@ -98,8 +98,7 @@ impl ObjectQuestion {
     }
 }
 
-/// Whether Python looks attributes of the type's objects up in its usual way: the type's `tp_getattro` is that of
-/// `object`, so neither the type nor a base defines `__getattr__` or `__getattribute__`.
+/// Whether the type's objects look up attributes as those of `object` do, without `__getattr__` or `__getattribute__`.
 fn is_plain(kind: &Bound<'_, PyType>) -> bool {
     // SAFETY: both are live types. The call only reads a slot.
     unsafe {
@@ -108,8 +107,7 @@ fn is_plain(kind: &Bound<'_, PyType>) -> bool {
     }
 }
 
-/// Whether C code defines the member descriptor. The `__slots__` of a Python class make such descriptors, too, and the
-/// class may replace them later.
+/// Whether C code defines the member descriptor, and not the `__slots__` of a Python class.
 fn is_of_c(member: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = member.py();
     let owner = member.getattr(intern!(py, "__objclass__"))?.cast_into::<PyType>()?;
@@ -128,9 +126,7 @@ fn descr_get(descriptor: &Bound<'_, PyAny>) -> Option<ffi::descrgetfunc> {
     }
 }
 
-/// The C function behind `found`, an attribute of `kind`, the type of `x`. `None` unless `found` is a method without
-/// arguments of an extension type, and Python looks attributes of `kind` up in its usual way. An entry of this name in
-/// the object's own `__dict__` is not looked at: only the C function knows the memory.
+/// The C function behind `found`, an attribute of `kind`; `None` if `found` is not an extension type's method.
 fn c_function(
     x: &Bound<'_, PyAny>,
     kind: &Bound<'_, PyType>,

@@ -51,7 +51,7 @@ impl Visit for ReportFields {
         if field.name() != "message" {
             self.values.push((field.name(), Value::Text(format!("{value:?}").into())));
         } else if self.with_text {
-            // Ignore the result: a string takes all that is written to it.
+            // Ignore the result: writing to a `String` cannot fail.
             let _ = write!(self.text, "{value:?}");
         }
     }

@@ -12,16 +12,13 @@ use crate::descriptor::Descriptor;
 use crate::py::text::{error_text, place_text, tuple_text};
 use crate::stream::{Alive, Stream, Thread};
 
-/// The start time of a call, if a trace was open then. The methods report the call's events: waits of the host always,
-/// all other events only with a start time.
+/// The start time of a call, if a trace was open then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallSpan(Option<Instant>);
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PassedArray<'a> {
-    /// The name of the function or dunder, as in the events of its orders.
     pub(crate) door: &'static str,
-    /// The protocol, or the kind of object, by which the array passes.
     pub(crate) by: &'static str,
     pub(crate) array: &'a Descriptor,
     pub(crate) stream: Option<Stream>,
@@ -32,7 +29,6 @@ pub(crate) enum By {
     ExchangeApi,
     Dlpack,
     Capsule,
-    /// A CAI dict of this version.
     Cai(i64),
     View,
     /// Memory from Rust, or a managed tensor from C.
@@ -216,7 +212,7 @@ impl CallSpan {
         }
     }
 
-    /// `to` is the copy's address. If `to` is 0, the array is empty, and nothing is reported.
+    /// `to` is the copy's address. Reports nothing if `to` is 0, as for an empty array.
     #[inline]
     pub(crate) fn copied(self, array: &Descriptor, to: u64, on: Alive<'_>, to_host: bool) {
         if self.0.is_some() && to != 0 {

@@ -19,7 +19,7 @@ use crate::py::this_thread::Once;
 /// The lowest level that Python's logger accepts, as a number of `logging`; 0 if logging is off.
 static WANTED: AtomicU8 = AtomicU8::new(0);
 
-/// Whether [`ToPython`] gets this library's events, and not a subscriber of the program.
+/// Whether [`ToPython`] is the global subscriber of `tracing`.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 struct ToPython;
@@ -29,13 +29,12 @@ pub(crate) fn is_telling() -> bool {
     Once::Telling.is_on()
 }
 
-/// Runs `call`. If `quiet`, this thread's events are not logged meanwhile; a trace still gets them.
+/// Runs `call`. If `quiet`, this thread's events are not logged during `call`; a trace still gets the events.
 pub(crate) fn quietly<R>(quiet: bool, call: impl FnOnce() -> R) -> R {
     let _telling = quiet.then(|| Once::Telling.begin()).flatten();
     call()
 }
 
-/// The level in Python's `logging`; 0 for events that only a trace gets.
 fn python_level(level: Level) -> u8 {
     match level {
         Level::ERROR => 40,
@@ -51,8 +50,7 @@ fn is_logged(level: Level) -> bool {
     wanted != 0 && python_level(level) >= wanted
 }
 
-/// Whether Python's `logging`, or the program's own subscriber, gets a warning that this thread makes now. An open
-/// trace alone does not count.
+/// Whether a warning of this thread would reach Python's `logging`, or the program's own subscriber.
 pub(crate) fn is_warning_read() -> bool {
     if INSTALLED.load(Ordering::Relaxed) {
         is_logged(Level::WARN) && !is_telling() && !is_over()
@@ -92,14 +90,13 @@ impl Subscriber for ToPython {
 
     fn event(&self, event: &Event<'_>) {
         trace::keep(event);
-        // Log nothing while this thread is forwarding an event: a log handler that calls the bridge would never end.
-        // `logging` ends with the interpreter.
+        // Log nothing while this thread forwards another event: a log handler that calls the bridge would never end.
         let Some(_telling) = Once::Telling.begin() else { return };
         if !is_logged(*event.metadata().level()) || is_over() {
             return;
         }
         enter(|py| {
-            // The call that made the event must not fail because logging does.
+            // If logging fails, the call that made the event must not fail.
             match forward(py, event) {
                 Err(error) if !error.is_instance_of::<PyException>(py) => raise_later(py, error),
                 Err(error) => error.write_unraisable(py, None),

@@ -20,10 +20,9 @@ use crate::py::this_thread::DOING;
 use crate::stream::Thread;
 
 struct Traces {
-    /// The number of forks before the process whose trace is open, plus one; 0 if no trace is open.
+    /// One more than the number of forks that led to the process whose trace is open; 0 if no trace is open.
     open: AtomicU64,
     session: Mutex<Option<TraceSession>>,
-    /// How many traces have been opened. A thread keeps the number of the trace to which it has told its name.
     number: AtomicU64,
     began: OnceLock<Instant>,
 }
@@ -59,7 +58,7 @@ fn this_process() -> u64 {
     u64::from(Process::current().number()) + 1
 }
 
-/// Converts `at` to nanoseconds on the traces' clock, which starts at 0 when it is first used. An earlier `at` gives 0.
+/// Converts `at` to nanoseconds on the traces' clock, which starts at 0 when it is first used.
 pub(crate) fn clock(at: Instant) -> u64 {
     let began = *TRACES.began.get_or_init(Instant::now);
     u64::try_from(at.saturating_duration_since(began).as_nanos()).unwrap_or(u64::MAX)

@@ -38,8 +38,7 @@ impl Bases {
         Ok(found)
     }
 
-    /// Whether the MRO has a class of `library`, and no class before the first one defines a protocol that a habit is
-    /// `about`.
+    /// Whether the MRO has a class of `library`, and no class before that one defines a protocol in `about`.
     pub(super) fn are_of(&self, about: About, library: &str) -> bool {
         let Some(its) = self.modules.iter().position(|module| is_of(module, library)) else {
             return false;

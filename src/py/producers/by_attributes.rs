@@ -80,12 +80,11 @@ fn read(
     let Some(dtype) = numpy::known(&questions.dtype.answer(x)?) else { return Ok(None) };
     let shape = shape.as_slice();
     let steps = strides.as_ref().map(Dims::as_slice);
-    // If the layout is refused, let the caller read the dict, so that errors are the same as without this shortcut.
+    // If the layout is refused, let the caller read the dict, which gives the usual error.
     let Ok(mut reach) = cai::laid_out(shape, steps, dtype, layout) else { return Ok(None) };
     let thin = || shape.iter().any(|&extent| extent < 2);
     if strides.is_some() && layout.is_contiguous() && thin() {
-        // The dict of a contiguous array has no strides, whatever the strides of its axes with extent 0 or 1 are. Take
-        // the reach as the dict would give it.
+        // The dict of a contiguous array has no strides, so compute the reach without strides.
         reach = cai::laid_out(shape, None, dtype, layout)?;
     }
     if layout.size() == 0 {

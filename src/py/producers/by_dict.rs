@@ -24,7 +24,7 @@ use crate::stream::{Alive, Ready, Stream};
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ByDict {
     stream: Option<Stream>,
-    /// True if a dict was read and says that nothing is pending.
+    /// True if the dict says that nothing is pending.
     is_idle: bool,
     pub(super) readonly: bool,
 }
@@ -37,9 +37,7 @@ pub(super) struct OfMemory<'a> {
 }
 
 impl ByDict {
-    /// The result is empty if the bridge knows the library, or if `x` has no dict of this memory. `known` has the type
-    /// facts of the array that `x` delegates `__dlpack__` to ([`stands_for`](types::stands_for)), or those of `x`
-    /// itself.
+    /// `known` has the type facts of the array to which `x` delegates `__dlpack__`, or those of `x` itself.
     pub(super) fn of(
         x: &Bound<'_, PyAny>,
         facts: &TypeFacts,
@@ -60,7 +58,7 @@ impl ByDict {
         }
     }
 
-    /// For packed items and for vectors, reads only the stream and compares nothing.
+    /// Reads only the stream of a dict for packed items or for vectors. Else checks the dict against `array`.
     #[cold]
     fn heard(dict: &Bound<'_, PyDict>, array: &Descriptor) -> PyResult<Self> {
         let dtype = array.dtype();
@@ -106,7 +104,6 @@ impl ByDict {
         Ok(Self { stream, is_idle, readonly: decoded.readonly })
     }
 
-    /// `None` if the dict names no stream, or if the library is known to follow DLPack.
     pub(super) fn pending<'py>(
         &self,
         py: Python<'py>,
@@ -117,7 +114,7 @@ impl ByDict {
         named.map(|named| current::named(py, named.handle(), place))
     }
 
-    /// If the dict says that nothing is pending, `x` is asked again at the end: its dict may name a stream then.
+    /// If the dict says that nothing is pending, returns `x` to be asked again: its dict may name a stream later.
     pub(super) fn unnamed(
         &self,
         x: &Bound<'_, PyAny>,
@@ -129,7 +126,6 @@ impl ByDict {
         self.is_idle.then(named).transpose()
     }
 
-    /// A reference to the stream that the dict of `x` names; `None` if the dict names none.
     pub(super) fn kept(
         &self,
         x: &Bound<'_, PyAny>,
@@ -146,8 +142,7 @@ impl ByDict {
     }
 }
 
-/// Adds to `source` what the CAI dict of `x` says and the exchange API, whose stream is `work`, does not. Returns the
-/// stream that the dict names.
+/// Adds to `source` what the CAI dict of `x` says. `work` is the exchange API's stream.
 #[cold]
 pub(super) fn also_by_dict<'py>(
     x: &Bound<'py, PyAny>,

@@ -35,11 +35,10 @@ use crate::stream::{Ready, Request, Stream};
 #[derive(Debug)]
 pub(crate) struct ImportOptions<'a, 'py> {
     pub(crate) door: &'static str,
-    /// The stream that the caller declares to have the array's pending work.
+    /// The stream that has the array's pending work, by the caller's declaration.
     pub(crate) stream: &'a StreamArgument<'a, 'py>,
     /// The consumer's stream. It waits even with `CAI_BRIDGE_SYNC=0`.
     pub(crate) consumer: &'a StreamArgument<'a, 'py>,
-    /// Which consumers must be able to express the array. The caller of [`import`] checks that.
     pub(crate) wanted: Wanted,
     pub(crate) owner: Option<&'a Bound<'py, PyAny>>,
     pub(crate) device: Option<&'a Bound<'py, PyAny>>,
@@ -82,7 +81,7 @@ pub(crate) fn import<'py>(
     if let Some(said) = said_dtype.filter(|said| said.itemsize() == dtype.itemsize()) {
         dtype = said;
     } else if names.is_none() && exports && facts.may_say_more(dtype) {
-        // Not for a dict that was passed separately: it may give its owner's memory any element type.
+        // A dict that was passed separately may give its owner's memory any element type.
         dtype = agreed(x, facts, dtype)?;
     }
     check_dtype(options.dtype, dtype)?;
@@ -159,14 +158,12 @@ struct Said {
     claim: Claim,
     /// Whether the array was read by attributes, and its own stream attribute names no stream.
     is_unnamed: bool,
-    /// The place of the stream that the caller declares.
     there: Place,
     /// Whether the caller named the consumer's stream, or [`ordering_wanted`] is true.
     ordered: bool,
 }
 
-/// Finds the stream on which the array is ready. The second value is another stream that the dict or its owner names,
-/// for which the array's stream now waits.
+/// Also returns another named stream, for which the array's stream now waits.
 #[inline]
 fn readiness(
     x: &Bound<'_, PyAny>,
@@ -237,14 +234,12 @@ fn by_dict(
     cai_dict::decode(dict, reading, own, layout, words)
 }
 
-/// The default stream of the library of `x`, if the library's dicts leave it unnamed, as Numba's do.
 fn default_stream(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<Stream>> {
     let library = facts.library.filter(|_| facts.has(Habit::DefaultStreamUnnamed));
     library.map(|library| library.default_stream(x.py())).transpose()
 }
 
-/// Makes held memory that keeps `owner`. If `owner` is a view of the bridge that was given as a dict's owner, shares
-/// the memory that the view holds instead: the view may be released before the array is done.
+/// If a dict's owner is a view of the bridge, shares the view's memory: the view may be released early.
 #[inline]
 fn begin(owner: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Box<HeldMemory>> {
     let py = owner.py();
@@ -265,8 +260,7 @@ fn owning_view<'a>(owner: &'a Bound<'_, PyAny>, facts: &TypeFacts) -> Option<&'a
     if is_dict { owner.cast::<BaseView>().ok().map(Bound::get) } else { None }
 }
 
-/// Records the streams in `ready` in `source`. If a dict's owner is a view of the bridge, the view's streams wait at
-/// the end, and the stream in `ready` waits too if `is_another` is true.
+/// If a view of the bridge owns the memory, `is_another` tells whether `ready` has another stream than the view.
 #[inline]
 fn keep_streams(
     source: &mut HeldMemory,
@@ -283,7 +277,6 @@ fn keep_streams(
     source.ready = told;
     let same = || producer.as_ref().map(|producer| producer.clone_ref(owner.py()));
     source.keep_ready_on(ready_on.or_else(same));
-    // Do not add the stream that the view's own dict names: the view has it already, or a stand-in for it.
     if let Some(producer) = producer.filter(|_| is_another(view)) {
         source.producer_side.put_upstream(KnownStream::Kept(producer));
     }

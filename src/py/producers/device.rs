@@ -67,8 +67,7 @@ pub(super) fn without_items(
     at(said()?.unwrap_or(Device::cuda(here.ordinal)))
 }
 
-/// Asks `x` for the device of an empty array: by `__dlpack_device__`, by the `device` attribute, or by `stream`, which
-/// the CAI dict names. A default stream tells no GPU.
+/// Asks `x` for the device of an empty array. `stream` is the stream that the CAI dict names.
 #[cold]
 pub(super) fn said_device(
     x: &Bound<'_, PyAny>,
@@ -98,8 +97,7 @@ pub(super) fn said_device(
     Ok(Some(Device::cuda(place.ordinal)))
 }
 
-/// Reads a GPU's number from what a library has as `device`, such as an integer or the text `cuda:1`. `None` for the
-/// host, and for text that names no GPU.
+/// Reads a GPU's number from a library's `device`, such as an integer or the text `cuda:1`.
 fn device_number(device: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     let py = device.py();
     let number = |value: &Bound<'_, PyAny>| -> PyResult<Option<i32>> {
@@ -143,7 +141,7 @@ const fn own_device(found: PointerAttributes) -> Device {
     }
 }
 
-/// If this machine lacks the GPU `ordinal`, the error names the argument `field` and shows `got`.
+/// Fails if this machine lacks the GPU `ordinal`. The error names the argument `field` and shows `got`.
 pub(crate) fn check_exists(
     driver: &Handle,
     ordinal: i32,
@@ -159,8 +157,7 @@ pub(crate) fn check_exists(
     }
 }
 
-/// The device that consumers see for memory on `own`. Fails if `wanted` is another device than `own`, except a GPU for
-/// managed or pinned memory.
+/// Fails if `wanted` is another device than `own`, but allows any GPU for managed and pinned memory.
 pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
     match wanted {
         None => Ok(own),
@@ -182,8 +179,7 @@ pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
     }
 }
 
-/// Fails if the driver finds the memory on a GPU and `array` states another device, and for an address that CUDA does
-/// not know. Checks nothing without a driver or an address.
+/// Fails if `array` states another device than the GPU on which the driver finds the memory.
 pub(crate) fn check_memory(driver: &Handle, array: &Descriptor) -> Result<()> {
     let said = array.device();
     if array.ptr() == 0 || driver.get().is_err() {

@@ -21,19 +21,17 @@ pub(super) struct DictStream<'a, 'py> {
     pub(super) driver: &'a Handle,
     pub(super) place: Place,
     pub(super) owner: &'a Bound<'py, PyAny>,
-    /// Whether the dict was read from the owner itself. If so, the specification requires the owner to keep the dict's
-    /// stream alive.
+    /// Whether the dict was read from the owner itself, which must then keep the dict's stream alive.
     pub(super) exports: bool,
     pub(super) ptr: u64,
     pub(super) of_owner: &'a TypeFacts,
-    /// The stream object, if the array was read by its attributes and has one.
     pub(super) object: Option<&'a Bound<'py, PyAny>>,
     /// Whether the library hands out dicts that it read from another array earlier.
     pub(super) stores: bool,
 }
 
 impl DictStream<'_, '_> {
-    /// The array's stream, if it is a default stream and the array will not move to another one.
+    /// The array's stream, if that is a default stream and the array will not move to another stream.
     #[inline(always)]
     pub(super) fn on_default(&self, py: Python<'_>, claim: Claim) -> Option<StreamRef> {
         let Claim::Stated(Ready::On(stream)) = claim else { return None };
@@ -43,7 +41,7 @@ impl DictStream<'_, '_> {
         StreamRef::of_default(current::named(py, stream.handle(), self.place))
     }
 
-    /// If nothing keeps the stream of a dict that was passed separately, the legacy default stream stands in.
+    /// If nothing keeps the stream of a separately passed dict alive, consumers are told the legacy default stream.
     pub(super) fn exported(
         &self,
         py: Python<'_>,
@@ -62,8 +60,7 @@ impl DictStream<'_, '_> {
         self.of_owner.has(Habit::NamesCurrentStream)
     }
 
-    /// Whether the array may move to another stream, which the owner's dict then names. A Numba array keeps one stream
-    /// object for good. CuPy's dicts name the library's current stream, which says nothing of the array.
+    /// Whether the owner's dict may later name another stream for the array.
     const fn moves(&self) -> bool {
         !self.is_of_now() && !self.of_owner.has(Habit::KeepsStreamObject)
     }
@@ -73,9 +70,7 @@ impl DictStream<'_, '_> {
         self.stores && matches!(stream, Stream::Handle(_))
     }
 
-    /// The readiness of an array whose stored dict names `stream`. If the stream is in no library's pool, the bridge
-    /// does not use the stream, and the host waits if `ordered`. A library's current stream with the same handle proves
-    /// nothing: CUDA may reuse handles.
+    /// If no library's pool has `stream`, the bridge does not use `stream`. The host waits instead if `ordered`.
     pub(super) fn stored(
         &self,
         py: Python<'_>,
@@ -97,8 +92,7 @@ impl DictStream<'_, '_> {
         Ok(Readiness::told(Ready::Nothing))
     }
 
-    /// Makes `declared`, the caller's stream for pending work, wait for the stream that the dict names, or the host if
-    /// the dict's stream may be destroyed. `None` if both are one stream, or if nothing keeps the dict's stream alive.
+    /// Makes `declared`, the caller's stream, wait for `named`, the dict's stream.
     pub(super) fn order_named(
         &self,
         py: Python<'_>,
@@ -122,8 +116,7 @@ impl DictStream<'_, '_> {
         Ok(kept)
     }
 
-    /// For a dict that was passed separately: makes the dict's stream wait for another stream that the owner's own dict
-    /// names for this memory. Returns a reference to the owner's stream; `None` if there is no other stream.
+    /// Makes `named`, the dict's stream, wait for another stream that the owner's own dict names.
     #[cold]
     pub(super) fn order_owners(
         &self,
@@ -158,7 +151,7 @@ impl DictStream<'_, '_> {
         Ok(())
     }
 
-    /// The owner keeps the stream `named` alive, and so does `vouched`, if given.
+    /// A reference to the stream `named`, which the owner keeps alive.
     fn exporter(&self, named: Alive<'_>, vouched: Option<StreamRef>) -> PyResult<StreamRef> {
         let by = DictExporter {
             exporter: self.owner,
@@ -180,14 +173,14 @@ impl DictStream<'_, '_> {
     }
 
     /// For a dict that was passed separately and says `ready`: whether the owner's own dict says the same for this
-    /// memory. False for a view of the bridge.
+    /// memory. False if the owner is a view of the bridge.
     fn is_of_owner(&self, ready: Ready) -> PyResult<bool> {
         Ok(!self.owner.is_instance_of::<BaseView>()
             && ready_by(self.owner, self.ptr)? == Some(ready))
     }
 
-    /// A reference to `stream`, which the dict names, if anything keeps it alive. By the specification the exporter
-    /// does; CuPy's arrays do not.
+    /// A reference to `stream`, the stream that the dict names, if anything keeps it alive. The specification requires
+    /// the exporter to keep it alive; CuPy's arrays do not.
     pub(super) fn kept(&self, py: Python<'_>, stream: Stream) -> PyResult<Option<StreamRef>> {
         let alive = current::named(py, stream.handle(), self.place);
         if let (Some(object), Stream::Handle(_)) = (self.object, stream)

@@ -78,8 +78,7 @@ pub(crate) fn exchange(
     Ok(source)
 }
 
-/// Imports `x` by `__dlpack__`, and hands it over. `known` has the type facts of the array that `x` delegates
-/// `__dlpack__` to ([`stands_for`](types::stands_for)), or those of `x` itself.
+/// `known` has the type facts of the array to which `x` delegates `__dlpack__`, or those of `x` itself.
 pub(crate) fn protocol(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
@@ -94,8 +93,7 @@ pub(crate) fn protocol(
     let quick = quick.map_err(Refused::ByProducer)?;
     let device = if quick.is_none() { declared_device(x)? } else { None };
     refusals::check(x, facts, None)?;
-    // If the library names its stream, call `__dlpack__` with -1, so that it orders nothing: the bridge orders the
-    // hand-over and the end. The `__dlpack__` of the bridge's own views makes the requested stream wait.
+    // If the library's stream is known, request no order (-1): the bridge itself orders the hand-over and the end.
     let own = match device {
         Some(device)
             if known.producer == ProducerKind::Foreign
@@ -142,16 +140,13 @@ pub(crate) fn protocol(
     if own.is_none() && !silent && !names_legacy && ready != Stream::Legacy && array.ptr() != 0 {
         presume(py, door, known, &driver, place, argument)?;
     }
-    // Without `work`, the array counts as ready on the legacy default stream, or on the requested stream, which
-    // `argument` keeps alive.
+    // Without `work`, the array is ready on the stream for which the producer made the capsule.
     let ready = work.or_else(|| match ready {
         Stream::Legacy => Some(Alive::legacy(place)),
         _ => argument.alive(place),
     });
     let told = ready.map_or(Ready::Nothing, |ready| Ready::On(ready.stream()));
     let mut readiness = of_work.unwrap_or(Readiness::told(told));
-    // If no stream of the producer's is kept so far, keep the dict's stream for the end. If the dict says that nothing
-    // is pending, keep `x` to read its dict again.
     let of = OfMemory { driver: &driver, place, ptr: array.ptr() };
     let mut unnamed = None;
     if readiness.producer.is_none() {
@@ -163,7 +158,6 @@ pub(crate) fn protocol(
     source.set_place(place);
     source.produced(readiness);
     source.keep_unnamed(unnamed);
-    // `source.ready` is already set, so the stream that `adopt_from_capsule` would return is not needed.
     source.adopt_producer_side(py, context);
     hand_over(
         door,
@@ -176,8 +170,7 @@ pub(crate) fn protocol(
     Ok(source)
 }
 
-/// Makes the stream in `argument` wait for the legacy default stream, where work that names no stream runs. Does
-/// nothing if the library's `__dlpack__` is known to make the requested stream wait.
+/// Makes the requested stream wait for the legacy default stream, if the producer may not have done so.
 fn presume(
     py: Python<'_>,
     door: &'static str,
@@ -206,9 +199,7 @@ pub(super) fn make_ready(
     on_device(x.py(), driver, device, || ask(x, facts, Request::Unspecified)).map(drop)
 }
 
-/// The array counts as ready on the legacy default stream. If the bridge made the capsule, the array counts as ready on
-/// the stream for which the capsule was made, as long as that stream is alive. The capsule owns its tensor until
-/// [`consume`].
+/// Imports the capsule `x`, and hands the array over. The capsule owns its tensor until [`consume`].
 pub(crate) fn capsule(
     door: &'static str,
     x: &Bound<'_, PyAny>,
@@ -270,7 +261,7 @@ pub(crate) fn consume(py: Python<'_>, source: &mut HeldMemory) -> PyResult<()> {
     Ok(())
 }
 
-/// The capsule is to be consumed after the last step that may fail.
+/// The caller must consume the capsule after the last step that may fail.
 pub(crate) fn consume_later(py: Python<'_>, source: &mut HeldMemory) -> Option<Unconsumed> {
     if source.by == By::Capsule { source.take_later(py) } else { None }
 }
@@ -283,12 +274,11 @@ pub(crate) fn place(py: Python<'_>, driver: &Handle, array: &Descriptor) -> Resu
     Ok(place)
 }
 
-/// The device that `__dlpack_device__` states; `None` without that method. Fails for a device that CUDA cannot reach.
 fn declared_device(x: &Bound<'_, PyAny>) -> Result<Option<Device>, Refused> {
     Ok(dlpack_device(x)?.transpose()?)
 }
 
-/// Accepts a capsule without an address, and one that states another kind of memory.
+/// Fails if `__dlpack_device__` and the capsule state different GPUs.
 fn check_device(named: Option<Device>, array: &Descriptor) -> Result<()> {
     let (Some(named), said) = (named, array.device()) else { return Ok(()) };
     if array.ptr() == 0 || named.kind != said.kind || named.id == said.id {
@@ -298,7 +288,7 @@ fn check_device(named: Option<Device>, array: &Descriptor) -> Result<()> {
     Err(Error::at(Kind::DeviceElsewhere, "__dlpack_device__", got))
 }
 
-/// False if `x` raises an ordinary exception or returns no capsule.
+/// Whether the capsule of `x` has memory of the host. False if `x` returns no capsule.
 #[cold]
 pub(crate) fn is_hosts(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some((answer, _)) = answered(x.py(), call(x, None))? else { return Ok(false) };
@@ -306,8 +296,7 @@ pub(crate) fn is_hosts(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(capsule::read(capsule).is_err_and(|error| error.kind() == Kind::CpuMemory))
 }
 
-/// Some producers export only from the current GPU. The caller's GPU stays current for pinned and managed memory, which
-/// always states device 0.
+/// Makes the array's GPU current during `ask`: some producers export only from the current GPU.
 fn on_device<R, E: From<Error>>(
     py: Python<'_>,
     driver: &Handle,

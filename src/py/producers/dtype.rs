@@ -14,7 +14,7 @@ use crate::py::interpreter::answered;
 use crate::py::numpy;
 use crate::py::text::{attribute, beginning, shown};
 
-/// The name of an element type. Of a dotted name such as `torch.bfloat16` only the last part, `bfloat16`.
+/// The name of an element type, such as `bfloat16` for `torch.bfloat16`.
 pub(super) fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let py = dtype.py();
     let text = if let Ok(text) = dtype.cast::<PyString>() {
@@ -39,7 +39,7 @@ pub(super) fn own_name(x: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     }
 }
 
-/// `None` if `dtype` names no element type that both protocols share, or the other byte order.
+/// `None` if `dtype` names no element type that both protocols share, or has swapped bytes.
 pub(super) fn named(dtype: &Bound<'_, PyAny>) -> PyResult<Option<Dtype>> {
     if is_swapped(dtype)? {
         return Ok(None);
@@ -63,8 +63,7 @@ pub(super) fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> Py
     Err(Error::new(Kind::DtypeArgument, got).into())
 }
 
-/// The type that `x.dtype` names if it has the same size as `said`, the typestr's type; else `said`. Fails if a NumPy
-/// `dtype` of the same size is a type that DLPack lacks.
+/// The type that `x.dtype` names, if that type has the size of `said`, the typestr's type; else `said`.
 pub(super) fn agreed(x: &Bound<'_, PyAny>, facts: &TypeFacts, said: Dtype) -> PyResult<Dtype> {
     match facts.dtype_of(x)? {
         Some(own) if numpy::known(&own) != Some(said) => agreed_with(&own, said),
@@ -87,8 +86,7 @@ fn agreed_with(own: &Bound<'_, PyAny>, said: Dtype) -> PyResult<Dtype> {
     Ok(said)
 }
 
-/// The NumPy `dtype` of `x`, whose element type DLPack cannot express. `words` are the dict's typestr and `descr`.
-/// `None` if `x` has no NumPy `dtype` of the same size. Fails if `dtype` and `words` contradict each other.
+/// Fails if the NumPy `dtype` of `x` contradicts `words`, the dict's typestr and `descr`.
 pub(super) fn exact<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,

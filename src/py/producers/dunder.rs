@@ -18,7 +18,7 @@ use crate::py::text::{refused, shown};
 use crate::py::this_thread::asking;
 use crate::stream::{Request, Stream};
 
-/// `None` if the library has no quick way, has not been compared yet, or cannot export `x` in this way.
+/// `None` if the library has no quick way to export `x`.
 pub(super) fn ask_quickly<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,
@@ -29,9 +29,8 @@ pub(super) fn ask_quickly<'py>(
     Ok(capsules.quickly(x, stream.handle())?.map(|capsule| (capsule, stream)))
 }
 
-/// Requests a capsule, and returns it with the stream on which its memory is ready: the requested stream, or the legacy
-/// default stream if none was requested or the producer did not take it. After a request for no order (-1) the memory
-/// need not be ready on the returned legacy default stream.
+/// Requests a capsule, and returns it with the stream on which its memory is ready. After a request for no order (-1),
+/// the memory need not be ready on the returned stream.
 pub(super) fn ask<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,
@@ -46,7 +45,7 @@ pub(super) fn ask<'py>(
         _ => call(x, stream),
     };
     match request {
-        // The `__dlpack__` of these libraries does not accept -1.
+        // JAX, the only library with a quick way, does not accept -1.
         Request::NoOrder if facts.capsules.is_some() => Ok((call(x, Some(legacy))?.0, legacy)),
         _ if facts.has(Habit::TakesNoStream) => Ok((call_with(x, x.py().None())?.0, legacy)),
         Request::Unspecified => Ok((call(x, Some(legacy))?.0, legacy)),
@@ -78,7 +77,6 @@ pub(super) fn ask<'py>(
     }
 }
 
-/// Requests a capsule from an array on the host, which has no stream.
 pub(super) fn ask_on_host<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = x.py();
     let newest = PyDict::new(py);
@@ -114,8 +112,7 @@ fn call_with<'py>(
     asking(x, || call_without(x, &arguments))
 }
 
-/// On `TypeError` retries with the stream alone, then without arguments. NumPy's arrays take no stream, also over
-/// pinned or managed memory.
+/// The flag tells whether the producer took the stream.
 fn call_without<'py>(
     x: &Bound<'py, PyAny>,
     arguments: &Bound<'py, PyDict>,
@@ -141,8 +138,7 @@ fn call_without<'py>(
     }
 }
 
-/// The device that `__dlpack_device__` returns, or, as the inner error, why CUDA cannot use that device. `None` if the
-/// producer lacks the method.
+/// `None` without `__dlpack_device__`. The inner error says why CUDA cannot use the device.
 pub(crate) fn dlpack_device(x: &Bound<'_, PyAny>) -> Result<Option<Result<Device>>, Refused> {
     let py = x.py();
     let method = match x.getattr(intern!(py, "__dlpack_device__")) {

@@ -28,8 +28,7 @@ use crate::py::text::{an_object, refused};
 #[derive(Debug)]
 pub(crate) struct HostArray(pub(crate) HostTensor);
 
-/// Imports `x`, an array on the host. `for_copy` allows NumPy's copy of an array whose strides DLPack cannot express. A
-/// capsule is consumed.
+/// `for_copy` allows NumPy's copy of an array whose strides DLPack cannot express. Consumes a capsule.
 pub(crate) fn take_in(x: &Bound<'_, PyAny>, for_copy: bool) -> PyResult<HostTensor> {
     if let Ok(capsule) = x.cast::<PyCapsule>() {
         return HostTensor::take(capsule);
@@ -77,8 +76,7 @@ fn tensor(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<HostTensor> {
     HostTensor::take(given)
 }
 
-/// Returns the tensor of a copy of the NumPy array `x` if `for_copy`, or fails with what is wrong with the array's
-/// `__array_interface__`, such as strides that DLPack cannot express. `None` if nothing is found to be wrong.
+/// Imports a copy of `x` if `for_copy`, or explains by `__array_interface__` why DLPack cannot express `x`.
 #[cold]
 fn of_numpys(x: &Bound<'_, PyAny>, for_copy: bool, error: &PyErr) -> PyResult<Option<HostTensor>> {
     if !numpy::is_array(x)? {
@@ -104,12 +102,12 @@ fn of_numpys(x: &Bound<'_, PyAny>, for_copy: bool, error: &PyErr) -> PyResult<Op
     Err(refused)
 }
 
-/// `None` if `x` has no `dtype`, or one that names no shared element type.
+/// `None` if `x.dtype` names no element type that both protocols share.
 fn named(x: &Bound<'_, PyAny>) -> PyResult<Option<Dtype>> {
     Ok(own_name(x)?.as_deref().and_then(Dtype::from_name))
 }
 
-/// `None` unless the `dtype` of `x` is a type for which NumPy has no letter, such as bfloat16.
+/// `x` viewed as unsigned integers, if NumPy has no letter for the element type, as for bfloat16.
 fn bits<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = x.py();
     let Some(dtype) = named(x)?.filter(|named| named.is_opaque()) else { return Ok(None) };
@@ -119,7 +117,7 @@ fn bits<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     x.call_method1(intern!(py, "view"), (format!("u{}", dtype.itemsize()),)).map(Some)
 }
 
-/// Only NumPy has text, dates, objects, long doubles and the other byte order.
+/// False for a `dtype` that only NumPy has, such as text or dates.
 pub(crate) fn may_be_shared(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let Some(dtype) = x.getattr_opt(intern!(py, "dtype"))? else { return Ok(true) };

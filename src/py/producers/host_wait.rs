@@ -13,7 +13,7 @@ use crate::py::interpreter::program_line;
 use crate::py::streams::{WaitReason, wait_for_all};
 use crate::py::text::type_name;
 
-/// `owner` names no stream and may have work pending on any. `has_dict` tells whether `from_cai` accepts `owner`.
+/// `owner` is a producer that names no stream. `has_dict` tells whether `from_cai` accepts `owner`.
 pub(super) fn wait(
     owner: &Bound<'_, PyAny>,
     has_dict: bool,
@@ -25,7 +25,6 @@ pub(super) fn wait(
     Ok(wait_for_all(owner.py(), door, driver, place, WaitReason::SilentDict)?)
 }
 
-/// After warnings for this many types, the bridge gives no more.
 const MOST: usize = 4096;
 
 fn warn_once(owner: &Bound<'_, PyAny>, has_dict: bool) -> PyResult<()> {

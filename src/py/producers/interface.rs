@@ -38,8 +38,7 @@ pub(super) fn interface<'py>(
     }
 }
 
-/// The error for `x`, whose `__cuda_array_interface__` raised `error`, an `AttributeError`: `x` is on a device that the
-/// bridge does not support, the property itself raised `error`, or `x` lacks the protocol.
+/// Explains `error`, the `AttributeError` that `x.__cuda_array_interface__` raised.
 #[cold]
 fn speechless(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: PyErr) -> PyResult<PyErr> {
     let py = x.py();

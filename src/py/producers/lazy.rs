@@ -13,8 +13,7 @@ use crate::py::text::attribute;
 #[derive(Debug)]
 pub(super) enum Lazy {
     Bits(Bits),
-    /// For all other types: the memory counts as holding the values. `None` if the type lacks the attribute; an object
-    /// may still have it.
+    /// For all other types. A field is `None` if the type lacks the attribute.
     Others {
         requires_grad: Option<ObjectQuestion>,
         /// Paddle's inverse of `requires_grad`: False means that autograd tracks the tensor.
@@ -22,7 +21,7 @@ pub(super) enum Lazy {
     },
 }
 
-/// For a type that has `requires_grad`, `is_neg` and `is_conj` but no `stop_gradient`, such as torch's.
+/// For a type that has these three attributes, such as `torch.Tensor`.
 #[derive(Debug)]
 pub(super) struct Bits {
     pub(super) requires_grad: ObjectQuestion,
@@ -31,8 +30,7 @@ pub(super) struct Bits {
 }
 
 impl Lazy {
-    /// `None` if the type has neither `requires_grad` nor `stop_gradient`, and its objects have no attributes of their
-    /// own.
+    /// `None` if objects of the type have neither `requires_grad` nor `stop_gradient`.
     pub(super) fn of(
         x: &Bound<'_, PyAny>,
         kind: &Bound<'_, PyType>,
@@ -60,7 +58,7 @@ impl Lazy {
 pub(super) enum OwnAttributes {
     Nothing,
     InDict,
-    /// In code, such as `__getattr__`, so the attribute must be looked up on the object.
+    /// Code such as `__getattr__` may give an object attributes.
     ByCode,
 }
 
@@ -78,7 +76,7 @@ impl OwnAttributes {
     pub(super) fn of<'py>(self, x: &Bound<'py, PyAny>) -> PyResult<Own<'py>> {
         Ok(match self {
             Self::Nothing => Own::Nothing,
-            // Reading the dict is cheaper: looking up a missing attribute raises an exception.
+            // Read the dict, since looking up a missing attribute raises an exception.
             Self::InDict => {
                 let own = answered(x.py(), x.getattr(intern!(x.py(), "__dict__")))?;
                 own.and_then(|own| own.cast_into().ok()).map_or(Own::Nothing, Own::InDict)
@@ -108,7 +106,6 @@ pub(super) enum Own<'py> {
 }
 
 impl<'py> Own<'py> {
-    /// `None` if the object lacks the attribute too, or raises an ordinary exception.
     pub(super) fn get(
         &self,
         x: &Bound<'py, PyAny>,

@@ -10,7 +10,6 @@ use crate::py::habits::Habit;
 use crate::py::interpreter::answered;
 use crate::py::native;
 
-/// Returns a copy of `dict` with the strides that [`left_out`] finds, or `dict` itself.
 pub(super) fn added<'py>(
     dict: Bound<'py, PyDict>,
     owner: &Bound<'py, PyAny>,
@@ -30,8 +29,7 @@ pub(super) fn added<'py>(
     }
 }
 
-/// The strides of `owner`, if `dict` has none although a stride is 0 along an axis of several items. `None` if the dict
-/// of `owner` describes another array.
+/// The strides of `owner`, if `dict` has none and the array of `owner` is broadcast (a stride is 0).
 fn left_out<'py>(
     dict: &Bound<'py, PyDict>,
     owner: &Bound<'py, PyAny>,

@@ -12,8 +12,7 @@ use crate::py::source::check_argument;
 use crate::py::streams::KnownStream;
 use crate::stream::{Alive, Ready, Request};
 
-/// Imports a view with the caller's arguments. A stream that the caller declares waits until the view is ready; with
-/// -1, nothing counts as pending. A view without an address ignores the declared stream.
+/// Imports a view with the caller's arguments. The stream that the caller declares waits until the view is ready.
 pub(crate) fn adapt(
     py: Python<'_>,
     mut view: Box<HeldMemory>,
@@ -55,7 +54,7 @@ fn declare(
     {
         order_for(options.door, py, view, alive)?;
     }
-    // `ready_on` must keep a default stream of another GPU, because it records that GPU.
+    // `view.ready` does not name a GPU. For a stream on another GPU, `ready_on` must record the GPU.
     let is_there = alive.place().ordinal == view.producer_side.place.ordinal;
     if is_there
         && view.producer_side.is_producer(alive)

@@ -12,8 +12,7 @@ use crate::py::lease::Readiness;
 use crate::py::streams::{KnownStream, StreamArgument, StreamRef};
 use crate::stream::{Alive, Ready, Stream};
 
-/// The driver handle of the stream on which the library's arrays are ready: its current stream. `None` if that stream
-/// is not known.
+/// The driver handle of the stream on which the library's arrays are ready; `None` if that stream is unknown.
 pub(super) fn work_stream(
     py: Python<'_>,
     facts: &TypeFacts,
@@ -31,8 +30,8 @@ pub(super) fn work_stream(
     }
 }
 
-/// Finds what keeps `work`, the producer's stream. If nothing keeps `work` and the array is `passed_on`, its handle may
-/// be dead when a consumer reads it. Consumers are then told the legacy default stream, which is ordered after `work`.
+/// Finds what keeps the producer's stream `work` alive. If nothing keeps `work` and the array is `passed_on`, consumers
+/// are told the legacy default stream.
 pub(super) fn of_producer(
     py: Python<'_>,
     door: &'static str,
@@ -62,8 +61,7 @@ pub(super) fn of_producer(
     Ok(Readiness { told: Ready::On(Stream::Legacy), producer, ready_on })
 }
 
-/// The readiness of an array whose stream, at the place `there`, the caller passes as `stream`. If the caller passes no
-/// stream, or -1, nothing counts as pending.
+/// The readiness of an array, by the `stream` that the caller declares. If `stream` names none, nothing is pending.
 pub(super) fn declared(
     py: Python<'_>,
     door: &'static str,

@@ -47,8 +47,7 @@ fn found(x: &Bound<'_, PyAny>, bits: &Bits, dtype: Option<Dtype>) -> PyResult<Op
     Ok(Some(Error::new(found.0, found.1)))
 }
 
-/// For an element type that may have gradients: fails if `requires_grad` is True or `stop_gradient` is False. Ignores
-/// any other value, such as a method.
+/// Fails if `requires_grad` is True or `stop_gradient` is False, for an element type that can have gradients.
 #[inline(never)]
 fn followed(
     x: &Bound<'_, PyAny>,
@@ -77,8 +76,8 @@ fn followed(
     Ok(())
 }
 
-/// Calls `ask` again, with the library's own unwrapping switched on: some of torch's wrappers, such as
-/// `ReadOnlyTensorWrapper`, raise even for `requires_grad`. Returns the first `error` if the second call raises too.
+/// If the library wraps tensors, calls `ask` again with the library's unwrapping on. Some of torch's wrappers, such as
+/// `ReadOnlyTensorWrapper`, raise even for `requires_grad`.
 #[cold]
 fn behind_wrapper<R>(
     x: &Bound<'_, PyAny>,
@@ -98,8 +97,7 @@ fn behind_wrapper<R>(
     answered(py, asked)?.ok_or(error)
 }
 
-/// Fails for a masked array, such as NumPy's: its `__dlpack__` exports the values without the mask. A `mask` that is
-/// None or callable is no mask.
+/// Fails for a masked array, such as NumPy's: `__dlpack__` would export the values without the mask.
 pub(crate) fn check_mask(x: &Bound<'_, PyAny>) -> PyResult<()> {
     let mask = x.getattr_opt(intern!(x.py(), "mask"))?;
     match mask.filter(|mask| !mask.is_none() && !mask.is_callable()) {
@@ -108,8 +106,7 @@ pub(crate) fn check_mask(x: &Bound<'_, PyAny>) -> PyResult<()> {
     }
 }
 
-/// Turns the exception that the producer raised into a refusal, which names the tensor's layout if the layout has no
-/// strides.
+/// Explains the producer's exception: if the tensor's layout has no strides, the refusal names the layout.
 #[cold]
 pub(crate) fn explain(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: PyErr) -> Refused {
     if is_interrupt(x.py(), &error) {
@@ -126,8 +123,7 @@ pub(crate) fn explain(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: PyErr) -> 
     }
 }
 
-/// Explains a null pointer: a wrapper, such as PyTorch's distributed tensors, has no memory of its own. Returns any
-/// other error unchanged.
+/// Explains a null pointer: a wrapper, such as PyTorch's distributed tensors, has no memory of its own.
 #[cold]
 pub(super) fn explain_null(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: Error) -> Refused {
     if error.kind() != Kind::NullData {
@@ -148,7 +144,7 @@ const fn has_bits(facts: &TypeFacts) -> bool {
     matches!(facts.lazy, Some(Lazy::Bits(_)))
 }
 
-/// Fails for torch's sparse and nested tensors, whose layouts have no strides.
+/// Fails for torch's sparse and nested tensors.
 pub(crate) fn check_layout(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<()> {
     match unstrided(x, facts)? {
         Some(unstrided) => Err(unstrided.into()),
@@ -168,7 +164,7 @@ fn unstrided(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<Error>>
         Some(layout) if !layout.ends_with("strided") => {
             Some(Error::new(Kind::SparseLayout, layout))
         }
-        // A nested tensor without jagged layout says that it is strided.
+        // A nested tensor whose layout is not jagged calls its layout strided.
         _ => {
             let nested = answered(py, x.getattr_opt(intern!(py, "is_nested")))?.flatten();
             let is_nested = nested.map(|nested| flag::truth(&nested)).transpose()?.flatten();

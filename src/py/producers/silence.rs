@@ -16,9 +16,7 @@ use crate::py::streams::current;
 use crate::py::this_thread::is_asked;
 use crate::stream::{Ready, Stream};
 
-/// Returns the library's current stream on the GPU of `place`, and what keeps it alive. If the library names no stream,
-/// `__dlpack__` makes the memory ready on the legacy default stream. If `__dlpack__` cannot, the host waits if
-/// `ordered`, and nothing counts as pending.
+/// Takes the array to be ready on its library's current stream, if the library names that stream.
 pub(super) fn settle(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
@@ -38,8 +36,7 @@ pub(super) fn settle(
         let alive = current::named(py, native, place);
         return of_producer(py, door, driver, alive, place, true);
     }
-    // Do not call `__dlpack__` if this thread is asking `x` already: the class may implement `__dlpack__` by the
-    // bridge, from this same dict.
+    // A class may implement `__dlpack__` by passing its dict to the bridge. Asking the object again would recurse.
     let orders = facts.has_dlpack && !facts.has(Habit::OrdersNothing) && !is_asked(x);
     if orders && answered(py, dlpack::make_ready(x, facts, driver, place))?.is_some() {
         return Ok(Readiness::told(Ready::On(Stream::Legacy)));
@@ -50,7 +47,7 @@ pub(super) fn settle(
     Ok(Readiness::told(Ready::Nothing))
 }
 
-/// Whether `dict` names no stream although work may be pending, by the habits of the owner's library.
+/// Whether `dict` names no stream and the owner's library never names one, so that work may be pending.
 pub(super) fn never_names_stream(of_owner: &TypeFacts, dict: &Bound<'_, PyDict>) -> PyResult<bool> {
     let is_none = of_owner.has(Habit::AlwaysNamesNone);
     if !is_none && !of_owner.has(Habit::NeverNamesStream) {

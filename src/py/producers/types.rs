@@ -1,5 +1,4 @@
-//! What the bridge knows about a producer's type. Each thread caches its findings. [`changed`] examines a type again if
-//! its protocols have changed.
+//! What the bridge knows about a producer's type, cached for each thread.
 
 use std::rc::Rc;
 
@@ -28,16 +27,15 @@ pub(crate) enum ProducerKind {
     DLPackView,
     Capsule,
     Dict,
-    /// A class. It produces nothing, but may own a dict's memory.
     Class,
     Foreign,
 }
 
-/// Which objects of a type count as arrays, and so are not treated as containers.
+/// Which objects of a type count as arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrays {
     All,
-    /// Only objects that speak a protocol by attributes of their own, and dicts that are CAI dicts.
+    /// Some objects: a dict if it is a CAI dict, another object if its own attributes speak a protocol.
     Some,
     None,
 }
@@ -45,7 +43,7 @@ pub(crate) enum Arrays {
 impl Arrays {
     fn of(producer: ProducerKind, speaks: &Speaks, kind: &Bound<'_, PyType>) -> PyResult<Self> {
         Ok(match producer {
-            // A class has the attributes that it defines for its objects, such as `__dlpack__`, but is no array.
+            // A class has its objects' `__dlpack__` as an attribute, but is no array.
             ProducerKind::Class => Self::None,
             ProducerKind::CaiView | ProducerKind::DLPackView | ProducerKind::Capsule => Self::All,
             _ if speaks.any() => Self::All,
@@ -84,11 +82,11 @@ pub(crate) struct TypeFacts {
     pub(crate) producer: ProducerKind,
     pub(crate) arrays: Arrays,
     pub(crate) table: Option<ExchangeTable>,
-    /// How to read gradients and lazy bits, which DLPack cannot express; `None` if the type's objects have none.
+    /// How to read an object's gradient flag and lazy bits; `None` if the type has none.
     pub(super) lazy: Option<Lazy>,
     pub(super) more: OwnAttributes,
     has_dtype: bool,
-    /// The attributes by which arrays are read in place of their dict.
+    /// The attributes that are read in place of the CAI dict.
     pub(super) attributes: Option<AttributeQuestions>,
     habits: Habits,
     pub(super) library: Option<&'static dyn Library>,
@@ -96,15 +94,14 @@ pub(crate) struct TypeFacts {
     /// Whether the type defines a `__dlpack__` that the bridge may use.
     pub(crate) has_dlpack: bool,
     pub(crate) has_cai: bool,
-    /// Whether the type has a CAI dict, and NumPy's `__dlpack__`. An object of the type without a dict is on the host.
+    /// Whether the type has a CAI dict and inherits `numpy.ndarray.__dlpack__`.
     pub(crate) is_numpys: bool,
-    /// How to get capsules more cheaply than by `__dlpack__`, if the library has a way.
+    /// A cheaper way to a capsule than `__dlpack__`, if the library has one.
     pub(super) capsules: Option<&'static dyn Capsules>,
 }
 
 impl TypeFacts {
-    /// Whether the type's objects are views of the bridge, or have a protocol that the bridge may use. False for
-    /// capsules, dicts and classes.
+    /// Whether the type's objects speak a protocol that the bridge can use. False for capsules, dicts and classes.
     pub(crate) const fn is_array(&self) -> bool {
         match self.producer {
             ProducerKind::CaiView | ProducerKind::DLPackView => true,
@@ -119,7 +116,7 @@ impl TypeFacts {
         own || (self.has_cai && self.has(Habit::NoneIsNothing))
     }
 
-    /// `None` if `x` has no `dtype`, or if reading it raises an ordinary exception.
+    /// `None` if `x` has no readable `dtype`.
     pub(super) fn dtype_of<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -132,19 +129,17 @@ impl TypeFacts {
         }
     }
 
-    /// Whether the `dtype` of an object may be more exact than `said`, the type that its typestr gives. Typestrs have
-    /// no letter for some types of one or two bytes.
+    /// Whether an object's `dtype` may be more exact than `said`, the type that its typestr names.
     pub(super) fn may_say_more(&self, said: Dtype) -> bool {
         said.is_shared() && (self.habits.are_none() || said.itemsize() <= 2)
     }
 
-    /// Whether the bridge knows more about the type's library than that it follows the protocols.
+    /// Whether the bridge knows facts about the type's library beyond the protocols.
     pub(super) const fn is_known(&self) -> bool {
         self.attributes.is_some() || self.habits.are_peculiar()
     }
 
-    /// Whether the type of `x` still has the exchange API `table`. Types of a library with [`Habit::KeepsToDlpack`]
-    /// keep their tables, so they are not checked.
+    /// Whether the type of `x` still has the exchange API `table`. Types with [`Habit::KeepsToDlpack`] are not checked.
     #[inline(always)]
     pub(crate) fn has_still(&self, table: ExchangeTable, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         Ok(self.has(Habit::KeepsToDlpack) || ExchangeTable::of(&x.get_type())? == Some(table))
@@ -164,7 +159,7 @@ pub(crate) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<TypeFacts>> {
     FACTS.known(x, examine)
 }
 
-/// Returns the new facts if the type's protocols have changed: a program may change a class, or reload its module.
+/// Returns new facts if the type's protocols have changed, for example because its module was reloaded.
 #[cold]
 pub(crate) fn changed(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<Rc<TypeFacts>>> {
     if Speaks::of(&x.get_type())? == facts.speaks {
@@ -202,7 +197,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<TypeFacts
     let is_stranger = producer == ProducerKind::Foreign && habits.are_none();
     let more = if is_stranger { OwnAttributes::of_type(kind)? } else { OwnAttributes::Nothing };
     let has_cai = speaks.cai;
-    // The `__dlpack__` of NumPy's array always states CPU memory, so use the dict.
+    // NumPy's `__dlpack__` always reports CPU memory, so use the dict of a type that inherits it.
     let is_numpys = has_cai && bases.is_numpys;
     let by_cai = is_numpys || (has_cai && habits.has(Habit::OneCapsule));
     Ok(TypeFacts {
@@ -223,13 +218,12 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<TypeFacts
     })
 }
 
-/// An attribute whose value is None counts as missing, as with `__hash__`.
+/// An attribute with the value None counts as missing.
 pub(crate) fn speaks(x: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> PyResult<bool> {
     Ok(x.getattr_opt(name)?.is_some_and(|found| !found.is_none()))
 }
 
-/// The array to which the `__dlpack__` of `x` is bound, if this is another object than `x`, as with flax's variables.
-/// Fails if `x` has no `__dlpack__`.
+/// Returns the array to which the method `x.__dlpack__` is bound, if the array is not `x` itself (flax's variables).
 pub(crate) fn stands_for<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = x.py();
     let method = x.getattr(intern!(py, "__dlpack__"))?;

@@ -1,5 +1,4 @@
-//! The protocol for which an array is imported. Only the limits of that protocol are checked: an array that only DLPack
-//! can express passes from DLPack to DLPack, and likewise for the CUDA Array Interface.
+//! The protocol for which an array is imported. Only the limits of that protocol are checked.
 
 use pyo3::prelude::*;
 
@@ -12,7 +11,7 @@ use crate::py::streams::StreamArgument;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Cai,
-    /// NumPy has all types of CAI. It gets a copy of the bytes, so they need not be aligned.
+    /// NumPy has every element type that CAI has. NumPy gets a copy of the bytes, so the array need not be aligned.
     Numpy,
     DLPack,
     Any,
@@ -21,9 +20,9 @@ pub(crate) enum Wanted {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ImportFor<'a, 'py> {
     pub(crate) door: &'static str,
-    /// The stream for which the array is imported; unspecified if the call names none, or hands the array over later.
+    /// The stream for which the array is imported; may be unspecified although `consumer` names a stream.
     pub(crate) argument: &'a StreamArgument<'a, 'py>,
-    /// The stream that the caller named as the consumer's. This may be a stream although `argument` is unspecified.
+    /// The stream that the caller named as the consumer's.
     pub(crate) consumer: &'a StreamArgument<'a, 'py>,
     pub(crate) wanted: Wanted,
 }
@@ -34,7 +33,7 @@ impl Wanted {
         if matches!(self, Self::Cai | Self::Numpy) { dtype.check_shared() } else { Ok(()) }
     }
 
-    /// Fails if the consumer cannot express the array, or if the array is misaligned and not for NumPy.
+    /// Fails for an array that the wanted protocol cannot express. Fails for a misaligned array, except for NumPy.
     #[inline(always)]
     pub(crate) fn check(self, py: Python<'_>, source: &HeldMemory) -> PyResult<()> {
         let (array, dtype) = (&source.array, source.array.dtype());

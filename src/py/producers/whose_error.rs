@@ -1,5 +1,4 @@
-//! Tells an exception that a producer raised when it was asked by DLPack from all other errors. After such an
-//! exception, another protocol of the producer may still work.
+//! Tells exceptions of a producer's DLPack code, after which the producer's CAI dict may still work, from other errors.
 
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -10,9 +9,9 @@ use crate::py::interpreter::is_interrupt;
 
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// Any error but [`Self::ByProducer`], such as a refusal by the bridge.
+    /// An error that no DLPack code of the producer raised, such as a refusal by the bridge.
     Here(PyErr),
-    /// The producer's code raised this when it was asked by DLPack for its memory or its device.
+    /// The producer's DLPack code raised this exception.
     ByProducer(PyErr),
 }
 
@@ -24,8 +23,7 @@ impl Refused {
         }
     }
 
-    /// Whether the producer's exception may mean only that this protocol cannot express the array. A driver error or an
-    /// interrupt is a real failure.
+    /// Whether the producer may have raised only because DLPack cannot express the array.
     pub(crate) fn is_of_protocol(&self, py: Python<'_>) -> bool {
         let Self::ByProducer(error) = self else { return false };
         let any_of = error.is_instance_of::<PyBufferError>(py)

@@ -90,8 +90,7 @@ impl Array {
     }
 }
 
-/// Holds the memory for a new Python view. The producer's stream waits for the work that open scopes have queued so
-/// far; for a read-only `array`, only for the scopes that write.
+/// Holds the memory for a new Python view. The producer's stream waits for the writes that open scopes have queued.
 fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     setup::ready(py)?;
     if array.ptr() != 0 {
@@ -112,7 +111,6 @@ fn source(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     let Some(held) = downcast::<RustMemory>(&array.origin) else {
         return Err(Error::new(Kind::Released, "an array without an owner").into());
     };
-    // The managed tensor keeps the memory's owner until the tensor's deleter has run, on whatever thread.
     let managed = encode::versioned(&array.descriptor, Box::new(Arc::clone(&array.origin)))?;
     let (driver, place) = (array.origin.driver(), array.origin.place());
     let producer = StreamRef::held(driver, held.producer().clone())?;
@@ -124,7 +122,7 @@ fn source(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     Ok(source)
 }
 
-/// Becomes an object that speaks both protocols, ready on the array's stream.
+/// Makes a Python object that speaks both protocols. The object is ready on the array's stream.
 impl<'py> IntoPyObject<'py> for Array {
     type Target = PyAny;
     type Output = Bound<'py, PyAny>;
@@ -155,7 +153,7 @@ impl<'py> IntoPyObject<'py> for ArrayMut {
     }
 }
 
-/// Becomes an object that speaks one protocol, ready on the array's stream.
+/// Makes a Python object that speaks one protocol. The object is ready on the array's stream.
 impl<'py> IntoPyObject<'py> for OneProtocol {
     type Target = PyAny;
     type Output = Bound<'py, PyAny>;

@@ -15,7 +15,7 @@ impl DeviceStream {
     ///
     /// # Errors
     ///
-    /// The errors of [`DeviceStream::new`], or an exception that Python raises meanwhile.
+    /// The errors of [`DeviceStream::new`], or an exception from Python.
     ///
     /// # Examples
     ///
@@ -40,8 +40,8 @@ impl DeviceStream {
 
 const DOOR: &str = "Array";
 
-/// Accepts objects with DLPack's exchange API, `__dlpack__` or `__cuda_array_interface__`, and capsules, as `to_dlpack`
-/// of the Python package does.
+/// Accepts what `to_dlpack` of the Python package accepts: objects with DLPack's exchange API, `__dlpack__` or
+/// `__cuda_array_interface__`, and capsules.
 impl FromPyObject<'_, '_> for Array {
     type Error = PyErr;
 

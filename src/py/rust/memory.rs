@@ -39,7 +39,6 @@ impl PythonMemory {
         (array, Self { lease, driver, place, ready, users: Users::default() })
     }
 
-    /// Makes no stream wait.
     pub(crate) fn source(&self, py: Python<'_>, array: &Descriptor) -> PyResult<Box<HeldMemory>> {
         let mut source = self.share_for_hand_over(py)?;
         source.array = array.clone();
@@ -50,8 +49,7 @@ impl PythonMemory {
         check_stream(array, &self.driver, Some(stream), stream.place())
     }
 
-    /// Makes the producer's stream wait for work on the stream `user`. If that fails, records `user`, so that the end
-    /// waits for its work, and returns the error.
+    /// Makes the producer's stream wait for the stream `user`. If that fails, records `user` for the end of the lease.
     pub(crate) fn give_back_or_owe(&self, user: Alive<'_>) -> Result<()> {
         inside(|py| {
             self.order_to(py, user).map_err(|trouble| match self.owe(py, user) {
@@ -61,8 +59,7 @@ impl PythonMemory {
         })
     }
 
-    /// The driver handles of the streams on which the memory is ready, up to two; the rest is 0. If nothing keeps the
-    /// first stream alive any more, the host waits, and both are 0.
+    /// The driver handles of up to two streams on which the memory is ready. Unused entries are 0.
     pub(crate) fn ready_on(&self) -> Result<[u64; 2]> {
         let mut found = [0; 2];
         inside(|py| {
@@ -94,7 +91,7 @@ impl PythonMemory {
         shared.flatten().unwrap_or_else(|| Err(Error::new(Kind::Released, "a released array")))
     }
 
-    /// The `ready` of the returned holder says where the array is ready now.
+    /// Like [`Self::share`]. If the producer had named no stream, asks the producer again.
     fn share_for_hand_over(&self, py: Python<'_>) -> PyResult<Box<HeldMemory>> {
         let mut shared = self.share(py)?;
         shared.ready_by_now(py, self.ready())?;
@@ -105,8 +102,7 @@ impl PythonMemory {
         look(py);
         let (held, span) = (self.share(py)?, CallSpan::begin());
         let settled = held.settle_for(py, user)?;
-        // From now on the user's writes are pending on the producer's stream. If that stream is unknown or no longer
-        // alive, they are pending on the legacy default stream.
+        // The producer's stream now waits for `user`, so the writes of `user` are pending on the producer's stream.
         let producer = held.producer(py)?.stream();
         {
             let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,14 +110,12 @@ impl PythonMemory {
                 *ready = Ready::On(producer);
             }
         }
-        // If the producer's stream is unknown, `held` keeps the memory until the user's work is done.
         MemoryGuard::new(held).settled(py, settled, span);
         Ok(())
     }
 }
 
-/// Runs `call` with the interpreter's lock. A Python exception becomes the source of the returned error. Also fails if
-/// this thread may not enter the interpreter, which may have ended.
+/// Runs `call` with the interpreter's lock. Fails if this thread cannot enter the interpreter.
 fn inside(call: impl FnOnce(Python<'_>) -> Result<(), Failure<PyErr>>) -> Result<()> {
     let done = enter(|py| {
         call(py).map_err(|trouble| match trouble {

@@ -1,5 +1,5 @@
-//! Prepares this crate inside an extension that links it. Such an extension has its own copy of the crate's state,
-//! beside the Python package's. It borrows the package's simulated device while that is active.
+//! Prepares this crate inside an extension that links it. Such an extension has its own copy of the crate's state, and
+//! borrows the Python package's simulated device.
 #![allow(unsafe_code)]
 
 use pyo3::intern;
@@ -21,7 +21,6 @@ struct Prepared {
     once: PyOnceLock<()>,
     /// `sys.modules`.
     modules: PyOnceLock<Py<PyDict>>,
-    /// Set once `_settle` is in the package's list `_settling`, or the package has no such list.
     told: PyOnceLock<()>,
 }
 
@@ -47,8 +46,7 @@ fn once(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Borrows the Python package's simulated device if it is active, and stops borrowing it if not. If the package is not
-/// imported, does nothing.
+/// Borrows the Python package's simulated device if the device is active, else stops borrowing it.
 fn borrow(py: Python<'_>) -> PyResult<()> {
     let modules = PREPARED.modules.get_or_try_init(py, || -> PyResult<_> {
         Ok(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind())
@@ -65,8 +63,7 @@ fn borrow(py: Python<'_>) -> PyResult<()> {
     // SAFETY: the capsule of this name holds the package's static table, and extension modules stay loaded.
     let borrowed = unsafe { BorrowedDevice::current(pointer.cast::<LentTable>().as_ptr()) };
     driver::borrow(borrowed);
-    // Let the package call this copy's `_settle` after the simulated device has run work: no thread checks this copy's
-    // pending ends on that device.
+    // Let the package call this copy's `_settle` after the simulated device has run work.
     let tell = || match package.getattr_opt(intern!(py, "_settling"))? {
         Some(all) => all.call_method1("append", (wrap_pyfunction!(_settle, py)?,)).map(drop),
         None => Ok(()),

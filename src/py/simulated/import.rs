@@ -1,7 +1,5 @@
-//! `_Import`: a managed tensor that a stand-in consumer imported.
-//!
-//! dlpark reads the tensor, and not the bridge's decoder. So a mistake in how the bridge writes tensors cannot be
-//! hidden by the same mistake in how it reads them.
+//! `_Import`: a managed tensor that a simulated consumer imported. dlpark decodes the tensor, because the bridge's own
+//! decoder could hide a mistake of the bridge's encoder.
 
 use dlpark::DlpackFlags;
 use dlpark::python::ImportedDlpack;

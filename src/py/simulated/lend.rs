@@ -25,8 +25,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 static BORROWERS: PyOnceLock<Py<PyList>> = PyOnceLock::new();
 
-/// Finishes every pending end that can be finished, in this library and in the borrowing extensions. An end in this
-/// library may wait for an end in an extension, so the library is looked at again after them.
+/// Finishes each pending end that can be finished, in this library and in the extensions that borrow the device.
 pub(super) fn settle(py: Python<'_>) {
     look_at_all(py);
     let Some(borrowers) = BORROWERS.get(py).map(|all| all.bind(py)) else { return };
@@ -35,6 +34,7 @@ pub(super) fn settle(py: Python<'_>) {
             error.write_unraisable(py, Some(&settle));
         }
     }
+    // An end of this library may have waited for an end of an extension.
     if !borrowers.is_empty() {
         look_at_all(py);
     }

@@ -1,5 +1,4 @@
-//! The array library of the simulated device: current streams per device and thread, order between
-//! streams, and exceptions of queued callables.
+//! The array library of the simulated device: current streams, order between streams, and exceptions of callables.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +21,7 @@ impl StreamOnDevice {
         Self { ordinal, stream: Stream::from_native(handle, Thread::current()) }
     }
 
-    /// Another thread's per-thread stream becomes the legacy default stream.
+    /// The stream as this thread can name it: another thread's per-thread stream becomes the legacy default stream.
     pub(super) fn seen_from_here(self) -> Self {
         Self { stream: self.stream.seen_from(Thread::current()), ..self }
     }
@@ -36,7 +35,7 @@ pub(super) struct SimulatedLibrary {
     raised: Mutex<Vec<PyErr>>,
 }
 
-/// The library whose machine is installed as the driver. In a forked child it may be the parent's.
+/// The library whose machine is installed as the driver. A forked child inherits its parent's value.
 static OPEN: Mutex<Option<Arc<SimulatedLibrary>>> = Mutex::new(None);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -53,13 +52,12 @@ impl SimulatedLibrary {
         })
     }
 
-    /// `None` also in a forked child that inherited its parent's library.
+    /// `None` in a forked child that inherited the library from its parent.
     pub(super) fn open() -> Option<Arc<Self>> {
         locked(&OPEN).clone().filter(|library| library.is_ours())
     }
 
-    /// Returns the machine. Fails in a process forked after `self` was created: such a child must not take the locks of
-    /// `self` or of the machine.
+    /// Fails in a forked child, which must not take the locks of `self` or of the machine.
     pub(super) fn machine(&self) -> Result<&Arc<Simulated>> {
         self.machine.process().check().map(|()| &self.machine)
     }
@@ -68,7 +66,7 @@ impl SimulatedLibrary {
         self.machine.process().is_current()
     }
 
-    /// Installs the machine as this process's driver. False if a simulated device is installed already.
+    /// Installs the machine as this process's driver. Returns false if a simulated device is installed already.
     pub(super) fn enter(self: &Arc<Self>) -> bool {
         let mut open = locked(&OPEN);
         if open.as_ref().is_some_and(|open| open.is_ours())
@@ -81,7 +79,7 @@ impl SimulatedLibrary {
         true
     }
 
-    /// Installs the real driver again, if this library's machine is installed. The caller must hold the interpreter's
+    /// If this library's machine is installed, installs the real driver again. The caller must hold the interpreter's
     /// lock, so that no fork happens halfway through.
     pub(super) fn close(self: &Arc<Self>) {
         let mut open = locked(&OPEN);
@@ -91,7 +89,6 @@ impl SimulatedLibrary {
         }
     }
 
-    /// Drops all queued work, except a piece that is running, and all captured graphs. In a forked child does nothing.
     pub(super) fn abandon(&self) {
         if let Ok(machine) = self.machine() {
             machine.abandon();
@@ -103,7 +100,7 @@ impl SimulatedLibrary {
         self.is_ours() && locked(&OPEN).as_ref().is_some_and(|open| Arc::ptr_eq(open, self))
     }
 
-    /// Fails if this library's machine is not installed as the driver, and in a forked child.
+    /// Fails if this library's machine is not installed as this process's driver.
     pub(super) fn check_lives(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
         self.machine()?;
         if self.is_open() {
@@ -120,7 +117,7 @@ impl SimulatedLibrary {
         Ok(locked(&self.current).get(&(Thread::current(), ordinal)).copied().unwrap_or(0))
     }
 
-    /// Returns the handle of the calling thread's previous current stream, or 0.
+    /// Returns the handle of the calling thread's previous current stream; 0 if none was set.
     pub(super) fn set_current_stream(&self, ordinal: i32, handle: u64) -> Result<u64> {
         self.machine()?;
         Ok(locked(&self.current).insert((Thread::current(), ordinal), handle).unwrap_or(0))

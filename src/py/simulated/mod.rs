@@ -12,7 +12,7 @@ mod work;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// Adds the private classes and functions, which `__all__` must not list.
+/// Adds private names by `setattr`, because `PyModule::add` would list them in `__all__`.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.setattr("_Session", py.get_type::<session::Session>())?;

@@ -1,7 +1,5 @@
-//! `_Session`: one simulated machine with its array library.
-//!
-//! A stream's `handle` is the driver's: 0 or 1 is the legacy default stream of `device`, and 2 is the calling thread's
-//! default stream there. Calls that can run queued work release the interpreter's lock.
+//! `_Session`: one simulated machine with its array library. A stream's `handle` is the driver's: 0 and 1 mean the
+//! legacy default stream, 2 the calling thread's. Calls that can run queued work release the interpreter's lock.
 
 use std::sync::Arc;
 
@@ -70,8 +68,8 @@ impl Session {
         act(py, || {
             self.0.close();
             detach(py, || self.0.abandon());
-            // Drop the kept exceptions here, where this thread holds the lock. Then finish the ends that waited for the
-            // dropped work.
+            // Drop the exceptions while this thread holds the lock. Then finish the ends that waited for the dropped
+            // work.
             drop(self.0.take_raised());
             settle(py);
             Ok(())
@@ -83,7 +81,6 @@ impl Session {
         Ok(self.0.machine().map(drop)?)
     }
 
-    /// Whether this process created the machine, rather than a parent that forked it.
     #[getter]
     fn is_here(&self) -> bool {
         self.0.machine().is_ok()
@@ -103,8 +100,7 @@ impl Session {
         Ok(self.0.machine()?.set_device(device)?)
     }
 
-    /// Pops the calling thread's current context (`cuCtxSetCurrent(NULL)`). The next context on the thread's stack, if
-    /// there is one, is current then.
+    /// Pops the calling thread's current context, as `cuCtxSetCurrent(NULL)` does.
     fn unset_device(&self) -> PyResult<()> {
         self.0.machine()?.unset_device();
         Ok(())
@@ -122,7 +118,7 @@ impl Session {
         entry(py, || Ok(self.0.current_stream(device)?))
     }
 
-    /// Creates a stream. If `handle` is given, the new stream gets that handle, which must be a destroyed stream's.
+    /// If `handle` is given, the new stream gets that handle, which must be a destroyed stream's.
     #[pyo3(signature = (device, blocking, name=None, handle=None))]
     fn create_stream(
         &self,
@@ -246,7 +242,6 @@ impl Session {
         })
     }
 
-    /// How many bytes are allocated and not freed.
     #[getter]
     fn bytes_in_use(&self) -> PyResult<u64> {
         Ok(self.0.machine()?.bytes_in_use())

@@ -1,5 +1,5 @@
-//! `_Tensor`: an allocation of the machine with one array in it, and its exports. The allocation is freed with its last
-//! holder, Python's array or a managed tensor.
+//! `_Tensor`: a simulated allocation with one array in it. The memory is freed when the Python array and all exported
+//! managed tensors are gone.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,9 +30,8 @@ struct TensorMemory {
     /// The allocation's address; 0 if there is none.
     start: u64,
     array: Descriptor,
-    /// The distance in bytes from DLPack's data pointer to the first element (DLPack's `byte_offset`).
     byte_offset: u64,
-    /// The GPU of the memory. The device in `array` is 0 for pinned and managed memory.
+    /// The memory's GPU. `array` names device 0 for pinned and managed memory.
     ordinal: i32,
     pending: Mutex<Option<StreamOnDevice>>,
     exports: AtomicUsize,
@@ -40,8 +39,8 @@ struct TensorMemory {
 
 impl Drop for TensorMemory {
     fn drop(&mut self) {
-        // Ignore the result: the machine reports a free that it refuses. In a fork the memory stays with the parent.
-        // Like PyTorch, release the interpreter's lock for the free.
+        // Release the interpreter's lock for the free, as PyTorch does. The machine itself reports a free that it
+        // refuses.
         without_lock(|| {
             if let Ok(machine) = self.library.machine() {
                 let _ = machine.free(self.start, None);
@@ -112,7 +111,7 @@ pub(crate) struct SimulatedTensor(Arc<TensorMemory>);
 
 struct TensorRequest {
     kind: MemoryKind,
-    /// The stream from whose pool to allocate; `None` to allocate outside pools.
+    /// The stream whose pool provides the memory; `None` for memory outside pools.
     pool: Option<StreamOnDevice>,
     label: String,
     reach: Reach,

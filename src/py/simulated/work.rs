@@ -10,13 +10,12 @@ use crate::error::Result;
 use crate::py::anywhere::Anywhere;
 use crate::py::interpreter::attached;
 
-/// Converts spans from Python: pairs of `(address, length)`.
+/// Each pair is `(address, length)`.
 pub(super) fn spans(pairs: &[(u64, u64)]) -> Vec<Span> {
     pairs.iter().map(|&(ptr, len)| Span { ptr, len }).collect()
 }
 
-/// Queues a piece of work on the stream `queue`. The work counts as reading `reads` and writing `writes`, and calls
-/// `run`. An exception of `run` is kept until the next synchronisation.
+/// Queues work that reads `reads`, writes `writes` and calls `run`. An exception of `run` is kept for `take_raised`.
 pub(super) fn launch(
     library: &Arc<SimulatedLibrary>,
     queue: StreamOnDevice,

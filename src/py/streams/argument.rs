@@ -25,11 +25,11 @@ use crate::stream::{Alive, Request, Stream, Thread};
 pub(crate) struct StreamArgument<'a, 'py> {
     request: Request,
     object: Option<&'a Bound<'py, PyAny>>,
-    /// The GPU of a default stream, if the stream object names it.
+    /// For a default stream that was given as an object: the GPU that the object names.
     ordinal: Option<i32>,
-    /// Whether a legacy default stream stands in for blocking streams on which the consumer may work.
+    /// Whether a consumer on the legacy default stream may also work on blocking streams.
     stands_in: bool,
-    /// Whether this stream is only the library's default: each of its calls may name another stream.
+    /// Whether each call of the consumer's library may name another stream.
     is_default: bool,
 }
 
@@ -75,7 +75,7 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
         Ok(Self { request, object: Some(given), ordinal, ..Self::UNSPECIFIED })
     }
 
-    /// The handle of a stream object, or (`Err`) the number `given`.
+    /// The handle of the stream object `given`; `Err` with the number if `given` is a number.
     #[cold]
     fn looked_up(given: &Bound<'_, PyAny>) -> PyResult<std::result::Result<u64, i128>> {
         match given.getattr(intern!(given.py(), "__cuda_stream__")) {
@@ -91,33 +91,32 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
         }
     }
 
-    /// The stream that a library has just named by its driver handle as its current one.
+    /// The stream with the driver handle `handle`, which a library has just named as its current stream.
     pub(crate) fn native(handle: u64) -> Self {
         let stream = Stream::from_native(handle, Thread::current());
         Self { request: Request::On(stream), ..Self::UNSPECIFIED }
     }
 
-    /// Marks the stream as a library's current one. A library on the legacy default stream may also work on blocking
-    /// streams, which follow that stream. With `is_default`, each of the library's calls may name another stream.
+    /// Marks the stream as a library's current one. A library on the legacy default stream may also use blocking
+    /// streams.
     pub(crate) const fn by_library(self, is_default: bool) -> Self {
         Self { stands_in: true, is_default, ..self }
     }
 
-    /// False if the consumer may work on another stream than `stream`: the argument is only the library's default, and
-    /// `stream` stands in for blocking streams.
+    /// False if the consumer may work on a blocking stream instead of `stream`.
     pub(crate) const fn is_on(&self, stream: Alive<'_>) -> bool {
         !(self.is_default && stream.stands_in())
     }
 
-    /// The named stream, unless its object names another GPU than that of `place`, or it is only the library's default.
+    /// The named stream; `None` if the stream is a library's default, or on another GPU than `place`.
     #[inline]
     pub(crate) fn stream_at(&self, place: Place) -> Option<Stream> {
         let is_there = self.ordinal.is_none_or(|ordinal| ordinal == place.ordinal);
         self.request.stream().filter(|_| is_there && !self.is_default)
     }
 
-    /// Runs `call`, which passes the stream's handle to a producer. Meanwhile, if the stream was given as an object and
-    /// is no default stream, the bridge finds the object by this handle.
+    /// Runs `call`, which passes the stream's handle to a producer. While `call` runs, the bridge can find the stream
+    /// object by the handle.
     pub(crate) fn naming<R>(&self, call: impl FnOnce() -> R) -> R {
         match (self.request, self.object) {
             (Request::On(Stream::Handle(handle)), Some(object)) => {
@@ -135,12 +134,11 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
         self.request
     }
 
-    /// The GPU of a default stream, if the stream object names it.
     pub(crate) const fn ordinal(&self) -> Option<i32> {
         self.ordinal
     }
 
-    /// Never fails for an array without an address, nor for pinned or managed memory.
+    /// Fails if the stream object names another GPU than `place`, for a non-empty array in device memory.
     #[inline]
     pub(crate) fn check_ordinal(&self, array: &Descriptor, place: Place) -> Result<()> {
         match (self.ordinal, self.request) {
@@ -155,8 +153,7 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
         }
     }
 
-    /// The named stream; `None` if none was given, or -1. It is taken to be at `place`, unless the stream object names
-    /// another GPU.
+    /// The named stream, at `place` unless the stream object names another GPU. `None` if no stream was named.
     #[inline]
     pub(crate) const fn alive(&self, place: Place) -> Option<Alive<'a>> {
         let place = match self.ordinal {
@@ -194,14 +191,13 @@ pub(crate) fn number(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     integer(&index)
 }
 
-/// `None` if `value` is no integer, or needs more than 64 bits. A `bool` is an integer here.
+/// `None` if `value` is not an integer of at most 64 bits. A `bool` counts as an integer.
 pub(crate) fn index(value: &Bound<'_, PyAny>) -> PyResult<Option<i128>> {
     let Some(index) = as_integer(value)? else { return Ok(None) };
     answered(value.py(), integer(&index))
 }
 
-/// `value`, or what its `__index__` returns; `None` if that is no integer. A `bool` counts as an integer only if it is
-/// `value` itself.
+/// Returns `value` if it is an integer, else the integer that `value.__index__()` returns; `None` for any other object.
 fn as_integer<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     if value.is_instance_of::<PyInt>() {
         return Ok(Some(value.clone()));
@@ -221,7 +217,7 @@ fn as_integer<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAn
     }
 }
 
-/// `None` unless `value` is a tuple of two integers that fit. A `bool` is not an integer here.
+/// `None` unless `value` is a tuple of two integers that fit. A `bool` does not count as an integer.
 pub(crate) fn pair<'py, A, B>(value: &Bound<'py, PyAny>) -> PyResult<Option<(A, B)>>
 where
     (A, B): for<'a> FromPyObject<'a, 'py, Error = PyErr>,
@@ -237,7 +233,7 @@ where
     }
 }
 
-/// The value of a Python integer. Fails if it fits neither `i64` nor `u64`: no handle is that large.
+/// Fails for an integer that fits neither `i64` nor `u64`: no handle is that large.
 pub(crate) fn integer(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     if let Some(small) = native::small(value) {
         return Ok(i128::from(small));

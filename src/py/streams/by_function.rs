@@ -13,18 +13,17 @@ use crate::py::this_thread::Once;
 pub(super) struct LibraryStream<'py> {
     pub(super) native: u64,
     pub(super) object: Option<Bound<'py, PyAny>>,
-    /// Whether the library ignores the streams of dicts.
+    /// Whether the library ignores the stream that a CAI dict names.
     pub(super) ignores: bool,
 }
 
-/// Leaves out a function that raises an ordinary exception or names no stream. Empty if this thread is running such a
-/// function already, or inside [`unasked`](super::unasked).
+/// The current streams that libraries' Python functions name. Empty inside such a function, which may use the bridge.
 #[inline]
 pub(super) fn library_streams(py: Python<'_>, ordinal: i32) -> PyResult<Vec<LibraryStream<'_>>> {
     if has_functions(py)? { ask_functions(py, ordinal) } else { Ok(Vec::new()) }
 }
 
-/// Whether a library is imported that names its current stream through a Python function, or any library is registered.
+/// Whether any imported or registered library may name its current stream through a Python function.
 #[inline]
 pub(super) fn has_functions(py: Python<'_>) -> PyResult<bool> {
     if library::are_registered() {
@@ -69,8 +68,7 @@ fn ask_functions(py: Python<'_>, ordinal: i32) -> PyResult<Vec<LibraryStream<'_>
     Ok(answers)
 }
 
-/// The driver's handle that a function's answer names, and whether the answer is a stream object. `None` for the
-/// integer 0, for a `bool`, and for an answer that names no stream.
+/// The handle that a function's answer names, and whether the answer is a stream object.
 fn named_by(answer: &Bound<'_, PyAny>) -> PyResult<Option<(u64, bool)>> {
     let py = answer.py();
     if !answer.is_instance_of::<PyInt>()

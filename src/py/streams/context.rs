@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::order::{context_of, within};
 use crate::stream::{Alive, Stream};
 
-/// The number (`cuCtxGetId`) of the stream's context; 0 for a default stream, which every context has.
+/// The number (`cuCtxGetId`) of the stream's context; 0 for a default stream.
 pub(super) fn life(driver: &Handle, stream: Stream, place: Place) -> Result<u64> {
     match stream {
         Stream::Handle(_) => life_at(driver, place),
@@ -16,14 +16,13 @@ pub(super) fn life(driver: &Handle, stream: Stream, place: Place) -> Result<u64>
     }
 }
 
-/// The number (`cuCtxGetId`) of the context of `place`; 0 where the driver does not number contexts.
+/// The number (`cuCtxGetId`) of the context of `place`; 0 if the driver does not number contexts.
 pub(super) fn life_at(driver: &Handle, place: Place) -> Result<u64> {
     let driver = driver.get()?;
     driver.life(context_of(driver, place)?)
 }
 
-/// Whether a context still exists: `before` is the number that it had, and `now` the number at its address now. Where
-/// the driver does not number contexts, a later context at the same address counts as the same.
+/// Whether a context with the number `before` still exists. `now` is the number that its address has now.
 pub(super) fn goes_on(now: Result<u64>, before: u64) -> Result<bool> {
     match now {
         Ok(now) => Ok(now == before),
@@ -32,8 +31,7 @@ pub(super) fn goes_on(now: Result<u64>, before: u64) -> Result<bool> {
     }
 }
 
-/// Whether CUDA itself makes the legacy default stream of `given`'s place wait for `given`: a blocking stream of this
-/// context, outside any capture.
+/// Whether CUDA itself orders the legacy default stream after `given`. False in a graph capture.
 pub(super) fn follows_legacy(driver: &Handle, given: Alive<'_>) -> Result<bool> {
     let driver = driver.get()?;
     within(driver, given.place(), |_| {

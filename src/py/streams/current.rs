@@ -1,5 +1,4 @@
-//! The streams that imported libraries work on now. The bridge asks the libraries at each use, and imports none. Numba
-//! and JAX have no current stream.
+//! The streams that imported libraries work on now. The bridge asks the libraries at each use, and imports none.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -14,14 +13,14 @@ use crate::py::interpreter::answered;
 use crate::py::library;
 use crate::stream::{Alive, Stream, Thread};
 
-/// What a library does with a stream that a dict names.
+/// What a library does with the stream that a CAI dict names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DictPolicy {
     Waits,
     Ignores,
 }
 
-/// Keeps the stream objects that libraries' Python functions returned to [`each`], since another thread may drop them.
+/// Keeps the stream objects that [`each`] got from Python functions: another thread may drop them.
 #[derive(Debug, Default)]
 pub(crate) struct Objects<'py>(RefCell<Vec<(Stream, Bound<'py, PyAny>)>>);
 
@@ -32,8 +31,8 @@ impl<'py> Objects<'py> {
     }
 }
 
-/// Calls `each` for each imported library that has a current stream at `place`. The streams stay valid while `objects`
-/// lives and this thread runs no code that sets another stream.
+/// Calls `each` with the current stream of each imported library at `place`. The streams stay valid until `objects` is
+/// dropped, or this thread sets another stream.
 pub(crate) fn each<'a, 'py>(
     py: Python<'py>,
     driver: &Handle,
@@ -44,11 +43,10 @@ pub(crate) fn each<'a, 'py>(
     let policy = |ignores| if ignores { DictPolicy::Ignores } else { DictPolicy::Waits };
     let from_native = |native| Stream::from_native(native, Thread::current());
     let mut found = |stream: Stream, takes| {
-        // SAFETY: the library works on the stream now, in this thread, and so keeps the stream alive. PyTorch and CuPy
-        // hold their current streams until this thread sets another, and every caller is done with the stream before
-        // that. The simulated device outlives its own streams. Another thread may drop Warp's or a registered library's
-        // stream, so `objects` keeps the stream object. `Library.current_stream` requires an object, or a handle whose
-        // stream stays alive.
+        // SAFETY: the library works on the stream now, and keeps the stream alive until this thread sets another. Every
+        // caller is done with the stream before that. Another thread may drop the stream of Warp or of a registered
+        // library, so `objects` keeps the stream object. A registered library returns an object, or a handle whose
+        // stream stays alive (`Library.current_stream`).
         each(unsafe { Alive::kept(stream, place) }, takes)
     };
     match driver {
@@ -69,7 +67,7 @@ pub(crate) fn each<'a, 'py>(
     }
     for asked in library_streams(py, place.ordinal)? {
         let stream = from_native(asked.native);
-        // Leave out a handle that `driver`, a simulated device, has not given out: it is a real library's.
+        // With a simulated device, leave out the handles of real streams.
         if !matches!(stream, Stream::Handle(handle) if !driver.may_have(handle)) {
             objects.0.borrow_mut().extend(asked.object.map(|object| (stream, object)));
             found(stream, policy(asked.ignores))?;
@@ -78,7 +76,7 @@ pub(crate) fn each<'a, 'py>(
     Ok(())
 }
 
-/// The stream objects of libraries on a simulated GPU, each with whether its library ignores the streams of dicts.
+/// The libraries' stream objects on a simulated GPU, each with whether its library ignores the stream of a CAI dict.
 fn on_simulated(py: Python<'_>, ordinal: i32) -> PyResult<Vec<(Bound<'_, PyAny>, bool)>> {
     let mut found = Vec::new();
     for library in library::all() {
@@ -87,8 +85,7 @@ fn on_simulated(py: Python<'_>, ordinal: i32) -> PyResult<Vec<(Bound<'_, PyAny>,
     Ok(found)
 }
 
-/// Whether all imported libraries with a current stream are on the legacy default stream; `None` if only [`each`] can
-/// tell.
+/// Whether every library's current stream is the legacy default stream; `None` if only [`each`] can tell.
 #[inline]
 pub(crate) fn are_all_on_legacy(
     py: Python<'_>,
@@ -108,7 +105,6 @@ pub(crate) fn are_all_on_legacy(
     Ok(Some(true))
 }
 
-/// The stream that a library has just named: by its exchange API, as its current stream, or in a dict.
 pub(crate) fn named(_py: Python<'_>, native: u64, place: Place) -> Alive<'_> {
     let stream = Stream::from_native(native, Thread::current());
     // SAFETY: a library that names a stream for an array keeps the stream alive while the array is imported, and the
@@ -118,8 +114,8 @@ pub(crate) fn named(_py: Python<'_>, native: u64, place: Place) -> Alive<'_> {
     unsafe { Alive::kept(stream, place) }
 }
 
-/// The stream object for `handle`, from a library that works on that stream now. Asks no library through a Python
-/// function.
+/// The stream object for `handle`, from a library that works on that stream now. Leaves out the libraries that name
+/// their stream through a Python function.
 pub(super) fn object<'py>(
     py: Python<'py>,
     driver: &Handle,
@@ -148,7 +144,6 @@ pub(super) fn object<'py>(
     Ok(None)
 }
 
-/// Like [`object`], for the libraries that name their current stream through a Python function.
 pub(super) fn object_by_function(
     py: Python<'_>,
     handle: u64,

@@ -1,4 +1,4 @@
-//! Exporters of CAI dicts. The bridge asks them again for the stream with pending work.
+//! Exporters of CAI dicts. The bridge asks an exporter again for the stream with pending work.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -16,22 +16,21 @@ pub(super) struct Exporter {
     pub(super) voucher: Voucher,
     /// The address in the exporter's dict at import. A dict with another address describes other memory.
     pub(super) ptr: u64,
-    /// Whether the exporter's dict may later name another stream than at import, or a stream if it named none.
+    /// Whether the exporter's dict may later name another stream than at import.
     pub(super) moves: bool,
     /// Whether a dict without a stream means that nothing is pending.
     pub(super) none_is_nothing: bool,
-    /// The number (`cuCtxGetId`) of the context of the exporter's streams at import. A stream that the dict names later
-    /// is used only while this context exists.
+    /// The number (`cuCtxGetId`) of the context of the exporter's streams at import.
     pub(super) life: u64,
 }
 
 impl Exporter {
-    /// What the exporter's dict says now about pending work. A dict without a stream is [`Ready::Unsaid`], unless
-    /// `none_is_nothing`. `None` if the exporter cannot be asked, or its dict describes other memory now.
+    /// What the exporter's dict says now about pending work. `None` if the dict cannot be read, or describes other
+    /// memory.
     pub(super) fn ask(&self, py: Python<'_>, before: Stream) -> PyResult<Option<Ready>> {
         let now = self.voucher.ask(py, |object| said_of(object, self.ptr))?;
         Ok(match (now, before) {
-            // On another thread the same number names that thread's per-thread stream, so keep the first one.
+            // The number 2 means another per-thread stream on each thread, so keep the first stream.
             (Some(Ready::On(Stream::PerThread(_))), Stream::PerThread(_)) => {
                 Some(Ready::On(before))
             }
@@ -40,14 +39,12 @@ impl Exporter {
         })
     }
 
-    /// Whether the exporter's dict still names the stream `before`. True also if the exporter cannot be asked, or its
-    /// dict describes other memory now.
+    /// Whether the exporter's dict still names the stream `before`. True if the dict cannot be read.
     pub(super) fn stays(&self, py: Python<'_>, before: Stream) -> PyResult<bool> {
         let now = if self.moves { self.ask(py, before)? } else { None };
         Ok(now.is_none_or(|now| now == Ready::On(before)))
     }
 
-    /// Whether the exporter is garbage that the collector is clearing.
     pub(super) fn is_of_garbage(&self, py: Python<'_>) -> bool {
         self.voucher.object(py).is_none()
     }
@@ -61,7 +58,7 @@ impl Exporter {
     }
 }
 
-/// What the dict of `object` says about pending work. `None` if it cannot be read, or names another address than `ptr`.
+/// What the dict of `object` says about pending work; `None` if the dict cannot be read or its address is not `ptr`.
 pub(crate) fn ready_by(object: &Bound<'_, PyAny>, ptr: u64) -> PyResult<Option<Ready>> {
     Ok(answered(object.py(), said_of(object, ptr))?.flatten())
 }
@@ -71,7 +68,7 @@ fn said_of(object: &Bound<'_, PyAny>, ptr: u64) -> PyResult<Option<Ready>> {
     if address(&dict)? == Some(ptr) { pending(&dict).map(Some) } else { Ok(None) }
 }
 
-/// The CAI dict of `object`, if its address lies inside the memory of `array` or is 0.
+/// The CAI dict of `object`, if the dict's address is 0 or inside the memory of `array`.
 pub(crate) fn dict_of<'py>(
     object: &Bound<'py, PyAny>,
     array: &Descriptor,

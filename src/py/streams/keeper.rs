@@ -9,17 +9,16 @@ use crate::array::RustStream;
 
 #[derive(Debug)]
 pub(super) enum Keeper {
-    /// The stream is never destroyed: it is a default stream, or its library destroys none.
+    /// The stream is never destroyed.
     Always,
     /// The stream object keeps the stream alive as long as the object is held.
     Owner(Voucher),
-    /// The stream object can be closed while it is held, so it is asked at each use.
+    /// The stream object may be closed at any time, so the bridge asks the object for its handle at each use.
     Object(Voucher),
-    /// The exporter of the dict that names the stream. The second item, if there is one, also keeps it and is asked
-    /// first.
+    /// The exporter of the dict that names the stream, and perhaps a second keeper, which is asked first.
     Exporter(Box<(Exporter, Option<Self>)>),
     Rust(Box<RustStream>),
-    /// Nothing keeps the stream. It is a blocking stream, and the legacy default stream stands in for it.
+    /// Nothing keeps this blocking stream, so the bridge uses the legacy default stream in its place.
     StandIn,
 }
 

@@ -1,4 +1,4 @@
-//! Finds what keeps a stream alive after the call that named it, or whether the legacy default stream stands in for it.
+//! Finds what keeps a stream alive after the call that named the stream.
 #![allow(unsafe_code)]
 
 use pyo3::intern;
@@ -19,9 +19,9 @@ use crate::stream::{Alive, Stream};
 
 #[derive(Debug)]
 pub(crate) enum KnownStream {
-    /// The stream is kept; or it is a blocking stream that nothing keeps, and the legacy default stream stands in for
-    /// it.
+    /// A stream that the bridge may use later, or the legacy default stream in its place.
     Kept(StreamRef),
+    /// A stream that may already be destroyed.
     Lost(StreamName),
 }
 
@@ -30,13 +30,11 @@ impl KnownStream {
         keep(py, driver, given, None)
     }
 
-    /// A lost stream. The driver or a library could not tell which stream has this name.
     pub(crate) const fn unasked(stream: Stream) -> Self {
         Self::Lost(StreamName::unasked(stream))
     }
 
-    /// The streams that libraries work on now at `place`, except the legacy default stream, also where it stands in for
-    /// another. A stream about which the driver or a library could not be asked counts as lost.
+    /// The streams that libraries work on now at `place`. Leaves out the legacy default stream.
     pub(crate) fn of_libraries(
         py: Python<'_>,
         driver: &Handle,
@@ -52,8 +50,7 @@ impl KnownStream {
         Ok(found)
     }
 
-    /// Finds what keeps each of the streams `known`. Leaves out the legacy default stream, also where it stands in for
-    /// another, and a stream about which the driver or a library could not be asked.
+    /// Finds what keeps each stream of `known`. Leaves out the legacy default stream, and a stream whose lookup fails.
     pub(crate) fn of_each<'py>(
         py: Python<'py>,
         driver: &Handle,
@@ -64,8 +61,7 @@ impl KnownStream {
         known.iter().filter_map(kept).flatten().collect()
     }
 
-    /// Finds what keeps a library's current stream; `None` if that is the legacy default stream, or the legacy default
-    /// stream stands in for it. `objects` comes from the [`current::each`] that named the stream.
+    /// Finds what keeps a library's current stream. `None` if the answer would be the legacy default stream.
     pub(crate) fn of_library<'py>(
         py: Python<'py>,
         driver: &Handle,
@@ -87,7 +83,6 @@ impl KnownStream {
         }
     }
 
-    /// The name of the stream, or of its stand-in. The place is `None` for a lost stream.
     pub(crate) fn name(&self) -> (StreamName, Option<Place>) {
         match self {
             Self::Kept(kept) => (kept.name(), Some(kept.place())),
@@ -95,8 +90,7 @@ impl KnownStream {
         }
     }
 
-    /// Returns `self` if `known` already has a stream with the same [`Self::name`]. Dropping the result can run
-    /// arbitrary code.
+    /// Returns `self` if `known` already has the stream. Dropping the result can run arbitrary code.
     pub(crate) fn add_to(self, known: &mut Vec<Self>) -> Option<Self> {
         if known.iter().any(|other| other.name() == self.name()) {
             return Some(self);
@@ -105,7 +99,7 @@ impl KnownStream {
         None
     }
 
-    /// For a lost stream, only the handles are compared; a later stream may have the same handle.
+    /// For [`Self::Lost`], compares only the handles: a later stream with the same handle also matches.
     pub(crate) fn is(&self, other: Alive<'_>) -> bool {
         match self {
             Self::Kept(kept) => kept.is(other),
@@ -121,7 +115,6 @@ impl KnownStream {
         }
     }
 
-    /// The stream, or its stand-in. The place is `None` for a lost stream.
     pub(crate) fn stream(&self) -> (Stream, Option<Place>) {
         match self {
             Self::Kept(kept) => (kept.stream(), Some(kept.place())),
@@ -129,9 +122,7 @@ impl KnownStream {
         }
     }
 
-    /// The stream on which the consumer really works, if it named this stream but works on another. JAX's own stream
-    /// waits for the stream that JAX names. JAX 0.11.2 calls the deleter when its work is done (44 of 44, H200,
-    /// 2026-11), which DLPack does not require.
+    /// The stream on which the library really works, if the library names this stream but computes on another (JAX).
     #[inline]
     pub(crate) fn works_on(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<Self>> {
         if pools::has_apart() { self.apart(py, driver) } else { Ok(None) }
@@ -157,7 +148,7 @@ impl KnownStream {
     }
 }
 
-/// A list of streams. An empty list takes one word, and costs nothing to make, copy or drop.
+/// A list of streams. An empty list takes one word and needs no allocation.
 #[derive(Debug, Default)]
 pub(crate) struct KnownStreams(#[allow(clippy::box_collection)] Option<Box<Vec<KnownStream>>>);
 
@@ -181,7 +172,6 @@ impl KnownStreams {
 
     #[inline]
     pub(crate) const fn is_empty(&self) -> bool {
-        // The box is made with the first stream, so no box means no stream.
         self.0.is_none()
     }
 
@@ -191,8 +181,7 @@ impl KnownStreams {
 }
 
 impl StreamRef {
-    /// A reference to `stream` if it is a default stream or in a library's pool, whose streams are never destroyed. The
-    /// handle need not be valid.
+    /// A reference to `stream`, if `stream` is never destroyed: a default stream, or a stream in a library's pool.
     pub(crate) fn pooled(
         py: Python<'_>,
         driver: &Handle,
@@ -210,8 +199,7 @@ impl StreamRef {
         Ok(Some(Self::new(driver, alive, Keeper::Always)?))
     }
 
-    /// A reference to `stream`, if it is a default stream, or in a library's pool, or if a library works on it now and
-    /// its stream object keeps it. Asks no library through a Python function for its stream.
+    /// Like [`Self::pooled`], or a reference by the stream object of a library that works on `stream` now.
     pub(crate) fn vouched(
         py: Python<'_>,
         driver: &Handle,
@@ -228,8 +216,7 @@ impl StreamRef {
         Self::by_object(driver, &object, alive)
     }
 
-    /// Keeps `alive`, the stream that the dict of `exporter` names, by the exporter's attribute `stream`. `None` if
-    /// that is no stream object with the same handle, or does not keep its stream.
+    /// Keeps `alive` by the exporter's attribute `stream`, if that attribute is a stream object with the same handle.
     pub(crate) fn by_attribute(
         driver: &Handle,
         exporter: &Bound<'_, PyAny>,
@@ -243,7 +230,7 @@ impl StreamRef {
         Self::by_object(driver, &object, alive)
     }
 
-    /// `object` has just named the stream `alive` as its own. `None` if `object` does not keep the stream alive.
+    /// `None` if the stream object `object` does not keep its stream alive.
     pub(crate) fn by_object(
         driver: &Handle,
         object: &Bound<'_, PyAny>,
@@ -254,7 +241,6 @@ impl StreamRef {
     }
 }
 
-/// `object` is the object of the stream `given`, if the caller passed one.
 pub(super) fn keep(
     py: Python<'_>,
     driver: &Handle,

@@ -6,10 +6,8 @@ use crate::error::Result;
 use crate::order;
 use crate::stream::{Alive, Stream};
 
-/// A stream's name, with the driver's number for the stream, if that is known.
-///
-/// The driver reuses a destroyed stream's handle at once, even while work of the first stream is pending (50 of 50
-/// times, H200, driver 580, 2026-11).
+/// A stream's handle, with the driver's number for the stream if that is known. The driver reuses a destroyed stream's
+/// handle at once, even while the first stream's work is pending (50 of 50 times, H200, driver 580, 2026-11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamName {
     stream: Stream,
@@ -19,17 +17,16 @@ pub(crate) struct StreamName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number {
     Of(u64),
-    /// No number: this driver has none, or the bridge did not ask for it.
+    /// Every stream with the handle counts as this stream.
     None,
-    /// The stream was in the capture with this number. Asking the driver for the stream's own number would have ended
-    /// the capture.
+    /// The number of the graph capture that the stream was in: asking for the stream's own number would end the
+    /// capture.
     Captured(u64),
+    /// No stream counts as this stream.
     Unasked,
 }
 
 impl StreamName {
-    /// The name of a stream that is alive now. During a capture the name has the capture's number. It has no number for
-    /// a default stream, or if the driver does not number streams.
     pub(crate) fn of(driver: &Handle, alive: Alive<'_>) -> Result<Self> {
         Ok(Self { stream: alive.stream(), number: number(driver, alive)? })
     }
@@ -38,7 +35,7 @@ impl StreamName {
         Self { stream, number: Number::None }
     }
 
-    /// The driver or a library could not tell which stream it is. [`Self::is`] returns false for every stream.
+    /// A name that matches no stream: [`Self::is`] always returns false.
     pub(crate) const fn unasked(stream: Stream) -> Self {
         Self { stream, number: Number::Unasked }
     }
@@ -47,8 +44,7 @@ impl StreamName {
         self.stream
     }
 
-    /// Whether this name means `other`. False if that cannot be told: the name is [`Self::unasked`], or the stream
-    /// entered or left a capture since. A name without a number means each stream with its handle.
+    /// Whether this name means `other`. Compares the handles and, if the name has one, the numbers.
     pub(crate) fn is(self, driver: &Handle, other: Alive<'_>) -> Result<bool> {
         Ok(self.stream == other.stream()
             && match self.number {

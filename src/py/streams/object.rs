@@ -30,7 +30,7 @@ pub(crate) fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
     }
 }
 
-/// Reads the object's handle in the way that was found for its type. `None` if the caller must look for another way.
+/// Reads the handle in the way that suits the object's type. `None` if the caller must find the handle in another way.
 #[inline]
 pub(super) fn quickly(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let py = object.py();
@@ -61,8 +61,8 @@ fn not_called(object: &Bound<'_, PyAny>, error: PyErr) -> PyResult<Option<u64>> 
     }
 }
 
-/// The handle of a stream object from a release older than the protocol: PyTorch before 2.10, CuPy before 14, Warp
-/// before 1.13, Numba before numba-cuda 0.21. `None` if the object's type belongs to no such library.
+/// The handle of a stream object without `__cuda_stream__`: PyTorch before 2.10, CuPy before 14, Warp before 1.13,
+/// Numba before numba-cuda 0.21.
 pub(super) fn older(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let py = object.py();
     if object.is_instance_of::<PyType>() {
@@ -114,7 +114,7 @@ fn named_by(answer: &Bound<'_, PyAny>) -> PyResult<u64> {
     answered(py, handle.extract::<u64>())?.ok_or_else(malformed)
 }
 
-/// The GPU of a default stream, if its object names it, as PyTorch's do (`device_index`, torch 2.11).
+/// The GPU that a stream object names, as PyTorch's do (`device_index`, torch 2.11).
 pub(super) fn ordinal(object: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     let py = object.py();
     if !kind_of(object)?.has_ordinal {
@@ -127,30 +127,28 @@ pub(super) fn ordinal(object: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
 struct StreamKind {
     asking: Asking,
     hint: Hint,
-    /// Whether an object that owns its stream may be closed while it is held. False only if a habit says so.
+    /// Whether an object that owns its stream may be closed while the bridge holds the object.
     closes: bool,
     has_ordinal: bool,
 }
 
 enum Asking {
-    /// An attribute. On the first object of the type, it held the handle that `__cuda_stream__` returned.
+    /// An attribute that held the handle of `__cuda_stream__` on the first object of the type.
     Attribute(ObjectQuestion),
     Method,
-    /// By looking up attributes on each object.
     Unknown,
 }
 
 /// Where to read whether an object owns its stream or only wraps a handle.
 enum Hint {
-    /// Nowhere: objects of this type count as owners of their streams.
+    /// Objects of this type count as owners of their streams.
     Nowhere,
-    /// In an entry of the object's `__dict__`, such as `external`. An object without such an entry counts as the owner.
+    /// In an entry of the object's `__dict__`, such as `external`.
     InDict,
-    /// In an attribute that must be looked up on the object.
     Attribute,
-    /// In the type's name: objects of this type only wrap handles.
+    /// Objects of this type only wrap handles.
     TypeName,
-    /// In PyTorch's `stream_id` (its lowest bit), where that is a C-level attribute that Python code cannot replace.
+    /// In the lowest bit of PyTorch's `stream_id`, a C-level attribute.
     Id(ObjectQuestion),
 }
 
@@ -161,8 +159,7 @@ fn kind_of(object: &Bound<'_, PyAny>) -> PyResult<Rc<StreamKind>> {
     KINDS.known(object, examine)
 }
 
-/// What keeps the stream of `object` alive: `object` itself, the stream object that it wraps, or [`Keeper::Always`] if
-/// its library never destroys the stream. `None` if `object` only wraps a handle, or raises an ordinary exception.
+/// What keeps the stream of `object` alive; `None` if `object` only wraps a handle.
 pub(super) fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     let py = object.py();
     let keeper = || {
@@ -186,15 +183,13 @@ fn owner(object: &Bound<'_, PyAny>, known: &StreamKind) -> PyResult<Keeper> {
     Ok(if known.closes { Keeper::Object(voucher) } else { Keeper::Owner(voucher) })
 }
 
-/// PyTorch's stream id `id` (torch 2.11): an odd id is a stream of PyTorch's pools, which is never destroyed. Any other
-/// id is the address of an external stream, or 0 for the default stream; for these the result is `None`.
+/// An odd stream id of PyTorch (torch 2.11) means a stream of PyTorch's pools, which is never destroyed.
 fn by_id(id: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     Ok((id.extract::<i64>()? & 1 == 1).then_some(Keeper::Always))
 }
 
-/// Reads attributes of `object` with `get`: PyTorch's `stream_id`; `external` of Numba and others; the object that
-/// CuPy's `Stream.from_external` wraps (14.2); Warp's `owner` (1.19). `None` if they say that `object` does not own its
-/// stream.
+/// Reads with `get` the attributes that tell who owns the stream: PyTorch's `stream_id`, Numba's `external`, CuPy's
+/// `_foreign_stream_ref` (14.2), Warp's `owner` (1.19).
 fn says<'py>(
     object: &Bound<'py, PyAny>,
     known: &StreamKind,
@@ -225,8 +220,7 @@ fn examine(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Stre
     Ok(StreamKind { asking, hint: place(kind)?, closes, has_ordinal })
 }
 
-/// Some libraries keep the handle in a C-level attribute. `object`, the first of its type, shows whether
-/// `__cuda_stream__` returns the same handle.
+/// Prefers a C-level attribute, if it has the handle that `__cuda_stream__` of `object` returns.
 fn asking(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>, module: &str) -> PyResult<Asking> {
     let py = object.py();
     let method = kind.getattr_opt(intern!(py, "__cuda_stream__"))?;
@@ -245,7 +239,7 @@ fn asking(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>, module: &str) -> 
     Ok(Asking::Method)
 }
 
-/// Looking up a missing attribute raises an exception, which is slow, so the bridge looks once for each type.
+/// Looks once for each type, because looking up a missing attribute on each object is slow.
 fn place(kind: &Bound<'_, PyType>) -> PyResult<Hint> {
     let py = kind.py();
     if let Some(id) = ObjectQuestion::attribute(kind, intern!(py, "stream_id"))? {

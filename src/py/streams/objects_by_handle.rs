@@ -1,7 +1,5 @@
-//! Stream objects that this thread has named to a producer by handle: `__dlpack__` takes no objects.
-//!
-//! The producer's `__dlpack__` may call the bridge with that handle, as its class may wrap a view. The inner view can
-//! then keep the stream object that the outer call holds.
+//! Stream objects whose handles this thread has passed to a producer's `__dlpack__`, which takes no objects. If that
+//! `__dlpack__` calls the bridge with the handle, the inner call finds the stream object.
 
 use pyo3::prelude::*;
 
@@ -16,7 +14,7 @@ impl Drop for OnDrop {
     }
 }
 
-/// Runs `call`. Meanwhile [`object_of`] finds `object` for `handle` on this thread.
+/// While `call` runs on this thread, [`object_of`] returns `object` for `handle`.
 pub(super) fn with_object<R>(
     handle: u64,
     object: &Bound<'_, PyAny>,
@@ -27,7 +25,6 @@ pub(super) fn with_object<R>(
     call()
 }
 
-/// The stream object for `handle`, if a [`with_object`] that runs on this thread now was given one.
 pub(super) fn object_of(py: Python<'_>, handle: u64) -> Option<Bound<'_, PyAny>> {
     let of =
         |(known, object): &(u64, Py<PyAny>)| (*known == handle).then(|| object.bind(py).clone());

@@ -1,8 +1,6 @@
 //! Handles of streams that their libraries never destroy: PyTorch's pools, and the streams on which JAX asks for arrays
-//! to be ready.
-//!
-//! Both libraries hand out their streams in turn. The bridge asks for two full rounds, so that the library's turn is
-//! where it was. A library that has not initialised its GPU side yet is not asked: asking would initialise it.
+//! to be ready. The libraries hand out these streams in turn. The bridge asks for whole rounds, which leave the turn as
+//! it was.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +12,7 @@ use crate::py::interpreter::answered;
 use crate::py::library::{self, StreamPool};
 use crate::py::this_thread::DOING;
 
-/// A library's streams on a device, in order of their handles.
+/// A library's streams on a device, sorted by handle.
 struct Listed {
     pool: usize,
     ordinal: i32,
@@ -23,7 +21,7 @@ struct Listed {
 
 struct Pools {
     listed: Mutex<Vec<Listed>>,
-    /// Whether the library of a listed pool computes on streams outside the pool ([`StreamPool::is_apart`]).
+    /// Whether any listed pool's library computes on streams outside the pool ([`StreamPool::is_apart`]).
     has_apart: AtomicBool,
 }
 
@@ -32,7 +30,7 @@ static POOLS: Pools = Pools { listed: Mutex::new(Vec::new()), has_apart: AtomicB
 /// More streams than any library hands out in turn.
 const MOST: usize = 256;
 
-/// On a simulated GPU no stream is in a pool.
+/// Whether `handle` is in a library's pool. False on a simulated GPU.
 #[inline]
 pub(super) fn has(py: Python<'_>, driver: &Handle, handle: u64, ordinal: i32) -> PyResult<bool> {
     if !matches!(driver, Handle::Cuda) {
@@ -92,8 +90,7 @@ fn known(pool: usize, ordinal: i32, handle: u64) -> Option<bool> {
     Some(listed.handles.binary_search(&handle).is_ok())
 }
 
-/// Each stream that `next` hands out in turn, once. If the first has not come again after [`MOST`], the list may lack
-/// some.
+/// Each stream that `next` hands out in turn, once.
 pub(crate) fn round(next: impl Fn() -> PyResult<u64>) -> PyResult<Vec<u64>> {
     let mut all = vec![next()?];
     loop {
@@ -103,7 +100,7 @@ pub(crate) fn round(next: impl Fn() -> PyResult<u64>) -> PyResult<Vec<u64>> {
         }
         all.push(one);
     }
-    // The second round may find streams that another thread was given in the meantime.
+    // Another thread may have taken some streams of the first round, so look at a second round.
     for _ in 1..all.len() {
         let one = next()?;
         if !all.contains(&one) {

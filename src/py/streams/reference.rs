@@ -1,12 +1,8 @@
 //! Streams that the bridge may use after the call that named them, each with what keeps it alive.
 //!
-//! - A stream object that owns its stream keeps it. Objects around another owner's handle (`ExternalStream` of PyTorch
-//!   and CuPy, Numba's `external_stream`) keep nothing. An object of cuda.core's `from_handle` does not say whose
-//!   stream it has (cuda.core 1.2.0), so it counts as the owner.
-//! - The exporter of a CAI dict keeps the stream that its dict names, as the specification requires ("Lifetime
-//!   management", "Streams"). CuPy's arrays do not: their dict names the stream that is current when it is read.
-//! - The legacy default stream stands in for any blocking stream. An event there follows all earlier work on every
-//!   blocking stream of the context, even on destroyed streams (H200, driver 580, 2026-11).
+//! The exporter of a CAI dict keeps the stream that its dict names ("Lifetime management", "Streams"). An event on the
+//! legacy default stream follows all earlier work on every blocking stream of the context, even on destroyed streams
+//! (H200, driver 580, 2026-11).
 #![allow(unsafe_code)]
 
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -30,8 +26,7 @@ pub(crate) struct StreamRef {
     /// The name has the driver's number only if a keeper is an object that can be closed.
     name: StreamName,
     place: Place,
-    /// The number (`cuCtxGetId`) of the stream's context; 0 for a default stream, and where the driver does not number
-    /// contexts. A stream is destroyed with its context, whatever keeps the stream.
+    /// The number (`cuCtxGetId`) of the stream's context: a stream is destroyed with its context.
     life: u64,
     keeper: Keeper,
 }
@@ -56,7 +51,7 @@ impl StreamRef {
         Self { name: LEGACY, place, life: 0, keeper: Keeper::StandIn }
     }
 
-    /// `None` for a stream with a handle, and for a stand-in.
+    /// `None` for a stream with a handle, and for a legacy default stream in place of blocking streams.
     #[inline]
     pub(crate) fn of_default(alive: Alive<'_>) -> Option<Self> {
         if alive.stands_in() || matches!(alive.stream(), Stream::Handle(_)) {
@@ -102,7 +97,7 @@ impl StreamRef {
         Ok(kept)
     }
 
-    /// The stream, or the legacy default stream if that stands in for it.
+    /// The stream, or the legacy default stream that the bridge uses in its place.
     pub(crate) const fn stream(&self) -> Stream {
         self.name.stream()
     }
@@ -119,15 +114,13 @@ impl StreamRef {
         matches!(self.keeper, Keeper::StandIn)
     }
 
-    /// False for a stand-in, and for a stream that an exporter named or that Rust code holds.
     #[inline]
     pub(crate) fn is_default(&self, stream: Stream, place: Place) -> bool {
         let is_it = !matches!(stream, Stream::Handle(_)) && self.stream() == stream;
         is_it && matches!(self.keeper, Keeper::Always) && self.place == place
     }
 
-    /// Whether a keeper of the stream is an object that can be closed, or an exporter whose dict may name another
-    /// stream later.
+    /// Whether the stream object may be closed, or the exporter's dict may name another stream later.
     pub(crate) fn may_change(&self) -> bool {
         let closes = |keeper: &Keeper| matches!(keeper, Keeper::Object(_));
         match &self.keeper {
@@ -142,9 +135,7 @@ impl StreamRef {
         matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.0.moves)
     }
 
-    /// Whether the stream's keeper still names the stream. A stream object that cannot be asked counts as closed; an
-    /// exporter that cannot be asked counts as unchanged. If a stream object names the stream but the stream's context
-    /// is destroyed, the answer is yes, since all work of the stream has ended.
+    /// Whether the stream's keeper still names the stream. A stream object that cannot be asked counts as closed.
     pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
         match &self.keeper {
             Keeper::Exporter(exporter) if exporter.1.is_some() => {
@@ -167,21 +158,19 @@ impl StreamRef {
         }
     }
 
-    /// Whether both have the same name and, for a default stream, the same place. A name with the driver's number and
-    /// one without count as different.
+    /// Whether both references name the same stream. A name with the driver's number differs from a name without.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let anywhere = matches!(self.stream(), Stream::Handle(_));
         self.name == other.name && (anywhere || self.place == other.place)
     }
 
-    /// If the legacy default stream stands in for both, they may be two streams, so the answer is no.
+    /// False if the legacy default stream is used in place of two streams: the two may differ.
     pub(crate) fn is(&self, other: Alive<'_>) -> bool {
         let both_stand_in = other.stands_in() && self.stands_in();
         other.is_at(self.stream(), self.place) && !both_stand_in
     }
 
-    /// Like [`Self::now`], but `None` if the answer is not [`Ready::On`]. The result may be another stream: the stream
-    /// that the exporter's dict names now.
+    /// Like [`Self::now`], but `None` if the answer is not [`Ready::On`].
     #[inline(always)]
     pub(crate) fn confirm(
         &self,
@@ -194,8 +183,7 @@ impl StreamRef {
         })
     }
 
-    /// The stream that the exporter's dict names now, if this is another stream than the first and its context is not
-    /// destroyed. `None` if the exporter is the only keeper: then [`Self::confirm`] returns the new stream.
+    /// The second stream to wait for, if the exporter's dict now names another stream than the first.
     pub(crate) fn also(
         &self,
         py: Python<'_>,
@@ -206,8 +194,7 @@ impl StreamRef {
             _ => return Ok(None),
         };
         let now = exporter.ask(py, self.stream())?.and_then(Ready::stream);
-        // Compare the handles that this thread gives the driver: for another thread's per-thread stream that is the
-        // legacy default stream's handle.
+        // Compare driver handles: this thread names another thread's per-thread stream by the legacy default stream.
         let before = alive_by(exporter, self.stream(), self.place).native();
         let other = now
             .map(|stream| alive_by(exporter, stream, self.place))
@@ -216,9 +203,8 @@ impl StreamRef {
         Ok(other.filter(|_| lives))
     }
 
-    /// [`Ready::On`] this stream if it is a stand-in, or if a keeper other than an exporter shows that it is alive.
-    /// Else what the exporter's dict says now, which may be another stream or none. `None` if nothing tells, or if the
-    /// stream's context is destroyed.
+    /// This stream if a keeper proves it alive, else what the exporter's dict says now. `None` if the stream may be
+    /// destroyed.
     #[inline(always)]
     pub(crate) fn now(
         &self,
@@ -257,7 +243,7 @@ impl StreamRef {
         };
         if let (None, Some(exporter)) = (stream, exporter) {
             let now = exporter.ask(py, self.stream())?;
-            // The first handle after a default stream: nothing has checked yet that the handle's context exists.
+            // The context of a default stream was not checked above: check the context before the use of a handle.
             let is_first = matches!(now, Some(Ready::On(Stream::Handle(_))))
                 && !matches!(self.stream(), Stream::Handle(_));
             if is_first && !goes_on(life_at(driver, self.place), exporter.life)? {
@@ -271,20 +257,19 @@ impl StreamRef {
         let Some(alive) = stream.map(|stream| unsafe { Alive::kept(stream, self.place) }) else {
             return Ok(None);
         };
-        // The object may have closed the stream and opened another one with the same handle.
+        // The object may have closed the stream and opened another stream with the same handle.
         let may_differ = matches!(keeper, Some(Keeper::Object(_)));
         let differs = may_differ && self.name.is_of_another(driver, alive)?;
         Ok(if differs { None } else { Some(Ready::On(alive)) })
     }
 
-    /// False if the driver returns an error. True for a default stream, which every context has.
+    /// Whether the stream's context still exists. Always true for a default stream.
     pub(crate) fn is_of_this_life(&self, driver: &Handle) -> bool {
         life(driver, self.stream(), self.place).is_ok_and(|life| life == self.life)
     }
 
-    /// [`Self::confirm`] must have returned `None`. Whether the stream's only keeper, an exporter or an object that can
-    /// be closed, was asked, and the stream's context is not destroyed. The stream may then be destroyed, or still have
-    /// work pending.
+    /// Whether the stream's only keeper was asked and did not confirm the stream, while the stream's context still
+    /// exists. Call this only after [`Self::confirm`] has returned `None`.
     pub(crate) fn is_dropped(&self, py: Python<'_>, driver: &Handle) -> bool {
         let asked = match &self.keeper {
             Keeper::Exporter(exporter) => exporter.1.is_none(),
@@ -294,7 +279,6 @@ impl StreamRef {
         is_asked && matches!(self.stream(), Stream::Handle(_)) && self.is_of_this_life(driver)
     }
 
-    /// Whether the stream's exporter or stream object is garbage that the collector is clearing.
     pub(crate) fn is_of_garbage(&self, py: Python<'_>) -> bool {
         match &self.keeper {
             Keeper::Owner(voucher) | Keeper::Object(voucher) => voucher.object(py).is_none(),
@@ -312,7 +296,7 @@ impl StreamRef {
     }
 }
 
-/// The caller uses a stream with a handle only if the stream's context is not destroyed.
+/// The caller must check that the context exists before the use of a stream with a handle.
 pub(super) const fn alive_by(_exporter: &Exporter, stream: Stream, place: Place) -> Alive<'_> {
     // SAFETY: the result borrows the exporter, and the exporter keeps alive the stream that its dict names (CUDA Array
     // Interface, "Lifetime management", "Streams").

@@ -1,4 +1,4 @@
-//! Exporters of CAI dicts that named no stream at import. The bridge asks them again later.
+//! Exporters of CAI dicts that named no stream at import. The bridge asks the exporters again later.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -12,12 +12,11 @@ use crate::driver::Handle;
 use crate::lease::Failure;
 use crate::stream::{Alive, Ready, Stream};
 
-/// The exporter, and the producer's place.
 #[derive(Debug)]
 pub(crate) struct Unnamed(Box<(Exporter, Place)>);
 
 impl Unnamed {
-    /// `is_idle` tells that a dict without a stream means that nothing is pending.
+    /// `is_idle` says whether a dict without a stream means that nothing is pending.
     pub(crate) fn new(
         driver: &Handle,
         place: Place,
@@ -30,8 +29,7 @@ impl Unnamed {
         Ok(Self(Box::new((exporter, place))))
     }
 
-    /// The stream that the exporter's dict names now. `None` also if the exporter cannot be asked, or if the context is
-    /// destroyed.
+    /// The stream that the exporter's dict names now, if the context still exists.
     pub(crate) fn now(
         &self,
         py: Python<'_>,

@@ -1,4 +1,4 @@
-//! Held objects that keep a stream alive, or know whether it is alive.
+//! Python objects that the bridge holds for their streams.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -11,16 +11,13 @@ use crate::py::interpreter::answered;
 use crate::py::native;
 use crate::py::this_thread::Once;
 
-/// The garbage collector may clear a cycle with the object and its holder in any order, and the stream may be destroyed
-/// while the object still exists. The collector clears weak references to all garbage first, so a cleared weak
-/// reference shows that the object is garbage. So does a `__del__` that has run, since CPython runs it only once for
-/// each object.
+/// The garbage collector may destroy the stream while the object still exists. A cleared weak reference, or a `__del__`
+/// that has run, shows that the object is garbage.
 #[derive(Debug)]
 pub(super) struct Voucher {
     object: Py<PyAny>,
     weak: Option<Py<PyWeakrefReference>>,
-    /// Whether the object's `__del__` had run before the object came here, as with objects of a pool, and the object
-    /// has a weak reference. Then only the weak reference shows whether the object is garbage.
+    /// Whether `__del__` had run before the bridge got the object. If so, only the weak reference shows garbage.
     came_back: bool,
 }
 
@@ -35,7 +32,7 @@ impl Voucher {
         Ok(Self { object: object.clone().unbind(), weak: weak.map(Bound::unbind), came_back })
     }
 
-    /// The object, unless its weak reference or its `__del__` shows that it is garbage.
+    /// The object; `None` if the object is garbage.
     pub(super) fn object<'a, 'py>(&'a self, py: Python<'py>) -> Option<&'a Bound<'py, PyAny>> {
         let object = self.object.bind(py);
         let found = self.weak.as_ref().is_some_and(|weak| weak.bind(py).upgrade().is_none());
@@ -43,7 +40,8 @@ impl Voucher {
         (!found && !finalized).then_some(object)
     }
 
-    /// `None` also if the object is garbage, if `ask` raises an ordinary exception, or inside [`unasked`].
+    /// `None` if the object is garbage, or if `ask` raises an ordinary exception. Does not call `ask` inside
+    /// [`unasked`].
     pub(super) fn ask<R>(
         &self,
         py: Python<'_>,
@@ -67,7 +65,7 @@ pub(super) fn is_unasked() -> bool {
     Once::Unasked.is_on()
 }
 
-/// Runs `call`. Meanwhile this thread asks no held object, and no library's Python function, for a stream.
+/// While `call` runs, this thread asks no held object and no library's Python function for a stream.
 pub(crate) fn unasked<R>(call: impl FnOnce() -> R) -> R {
     let _once = Once::Unasked.begin();
     call()

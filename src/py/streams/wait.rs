@@ -14,13 +14,9 @@ use crate::stream::Alive;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitReason {
     SilentDict,
-    /// The stream that the array is ready on may be destroyed; at the end, the producer's stream or an upstream stream
-    /// may be.
     StreamGone,
-    /// The garbage collector is about to end the memory's owner, and the owner's stream is unknown.
+    /// The garbage collector is about to destroy the memory's owner, and the owner's stream is unknown.
     OwnerCollected,
-    /// At the end, nothing keeps the consumer's stream alive; or the stream on which a copy's memory is freed is not
-    /// known to be alive.
     ConsumerUnknown,
     HostReader,
 }
@@ -43,7 +39,7 @@ impl WaitReason {
     }
 }
 
-/// Makes the host wait for all work in the context of `place`. Releases the interpreter's lock meanwhile.
+/// Makes the host wait, without the interpreter's lock, for all work in the context of `place`.
 pub(crate) fn wait_for_all(
     py: Python<'_>,
     door: &'static str,
@@ -57,7 +53,7 @@ pub(crate) fn wait_for_all(
     Ok(())
 }
 
-/// Lists `place` and the places of `streams`, each once: waiting for one GPU does not cover another GPU's streams.
+/// Lists `place` and the place (GPU and context) of each stream, without duplicates.
 pub(crate) fn places_of(
     driver: &Handle,
     place: Place,

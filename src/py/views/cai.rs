@@ -38,8 +38,7 @@ impl CaiView {
         let (py, view, span) = (slf.py(), slf.as_super().get(), CallSpan::begin());
         entry(py, || {
             dict(py, view, span).map_err(|error| match view.check_leased() {
-                // A released view has no dict, so raise `AttributeError`: consumers test for the interface with
-                // `hasattr`, which then returns False.
+                // Consumers test for the interface with `hasattr`, which returns False only for `AttributeError`.
                 Err(released) if released.kind() == Kind::Released => {
                     PyAttributeError::new_err(released.to_string())
                 }

@@ -1,8 +1,5 @@
-//! `DLPackView.__dlpack__` with a copy.
-//!
-//! A copy on a GPU is made on the stream that [`queues`] chooses. A copy in host memory is made on the stream that the
-//! array is ready on, and the host waits: a consumer on the CPU has no stream (Python array API 2025.12,
-//! ``array.__dlpack__``).
+//! `DLPackView.__dlpack__` with a copy. The host waits for a copy in host memory, because a consumer on the CPU has no
+//! stream (Python array API 2025.12, ``array.__dlpack__``).
 
 use std::sync::Arc;
 
@@ -35,15 +32,13 @@ pub(crate) const CAPTURED: Uncaptured = Uncaptured {
     got: "a copy whose stream, or whose source's stream, is being captured",
 };
 
-/// The caller has released the interpreter's lock.
+/// The caller must have released the interpreter's lock.
 fn connect(door: Purpose, driver: &Handle, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
     order::connect(door, driver, from, to, |call| call())
 }
 
-/// Chooses the stream on which a copy for the GPU at `at` is made, and the stream that must wait for the copy. If the
-/// consumer's stream `asked` is on that GPU, the copy is made on `asked`. Otherwise it is made on the GPU's legacy
-/// default stream, and `asked` waits. If the consumer declined the order (-1), `asked` is `None`: the copy is made on
-/// `producers`, the stream that the array is ready on, if that is on the GPU, and no stream waits.
+/// Returns the stream on which to make a copy for the GPU at `at`, and a stream that must wait for the copy. A
+/// consumer's stream `asked` on that GPU makes the copy and need not wait.
 fn queues<'a>(
     view: &BaseView,
     at: Place,
@@ -68,8 +63,7 @@ fn queues<'a>(
     }
 }
 
-/// Returns what keeps the context of `stream` alive; `None` for a primary context, which the driver keeps. For another
-/// context the result holds the producer, which is taken to keep its context alive.
+/// Returns what keeps the context of `stream` alive; `None` for a primary context, which the driver keeps.
 fn context_holder(
     py: Python<'_>,
     view: &BaseView,
@@ -104,7 +98,7 @@ pub(super) fn to_gpu<'py>(
     let (ready, also) = ready_streams(py, DOOR, &held)?.unzip();
     let also = also.flatten();
     let (on, waiting) = queues(view, at, given, ready)?;
-    // `kept` keeps the stream that the consumer named. Use it only if the copy is made on that stream.
+    // `kept` is of the consumer's stream, so use `kept` only if the copy is made on that stream.
     let kept = kept.filter(|_| given.is_some() && waiting.is_none());
     let idle = Alive::legacy(view.place);
     let first = [on, ready.unwrap_or(idle), also.unwrap_or(idle)];
@@ -145,7 +139,7 @@ pub(super) fn to_gpu<'py>(
     capsule_of_copy(py, &array, asked.versioned, copied)
 }
 
-/// Registers the copy: the bridge recognises it when a caller passes it in again.
+/// Makes a capsule that the bridge recognises when a caller passes the capsule in again.
 pub(crate) fn capsule_of_copy<'py>(
     py: Python<'py>,
     array: &Descriptor,
@@ -158,8 +152,7 @@ pub(crate) fn capsule_of_copy<'py>(
     capsule_of(py, array, false, versioned, Keep(copied))
 }
 
-/// Holds the array while a copy reads it on the stream `on`. Dropping the result makes the producer's stream wait for
-/// `on`; [`MemoryGuard::settled`] ends the result without a wait.
+/// Holds the array while a copy reads it on `on`. Dropping the guard makes the producer's stream wait for `on`.
 fn reading(
     py: Python<'_>,
     view: &BaseView,
@@ -171,8 +164,7 @@ fn reading(
     Ok(MemoryGuard::new(held))
 }
 
-/// If the copy failed, ends `source`. If parts of the copy may be `queued`, the producer's stream waits for them, else
-/// no stream waits.
+/// If the copy failed before any part was `queued`, ends `source` without a wait.
 fn read<T>(
     py: Python<'_>,
     source: MemoryGuard,
@@ -190,8 +182,8 @@ fn read<T>(
     }
 }
 
-/// Makes the holder of a copy that was made on the stream `on`. The copy's memory is freed on that stream if something
-/// keeps the stream alive; else on the legacy default stream, which is made to wait for the copy now.
+/// Holds a copy that was made on the stream `on`. If nothing keeps `on` alive, the legacy default stream waits for `on`
+/// now and later frees the copy.
 pub(crate) fn copy_held(
     py: Python<'_>,
     driver: &Handle,
@@ -210,7 +202,7 @@ pub(crate) fn copy_held(
     if let Some(other) = kept {
         let legacy = Alive::legacy(at);
         if let Err(error) = detach(py, || connect(Purpose::give_back(DOOR), driver, on, legacy)) {
-            // The legacy default stream does not wait for the copy, so freeing the memory there is unsafe: leak it.
+            // The legacy default stream does not wait for the copy and cannot free it safely, so leak the copy.
             std::mem::forget(copied);
             return Err(error.into());
         }
@@ -236,8 +228,7 @@ pub(crate) fn copy_is_for(
     Ok(())
 }
 
-/// `copy` makes the copy on the given stream and returns once it is done. Returns the copy's address and memory; 0 and
-/// `None` for an array without elements.
+/// `copy` must return only when the copy is done. For an array without elements, the result is 0 and `None`.
 fn copied_to_host(
     py: Python<'_>,
     view: &BaseView,

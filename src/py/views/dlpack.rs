@@ -188,8 +188,7 @@ fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
 
 const EXCHANGE: &str = "exchange API";
 
-/// The exchange API's consumer names no stream. Makes the array ready on the legacy default stream, which
-/// [`Exchange::work_stream`] returns.
+/// Makes the array ready on the legacy default stream, which [`Exchange::work_stream`] names to the consumer.
 fn export(py: Python<'_>, view: &BaseView) -> PyResult<Managed<DLManagedTensorVersioned>> {
     let mut guard = MemoryGuard::new(view.share_for_hand_over(py)?);
     if let Some(held) = guard.memory_mut() {
@@ -207,8 +206,7 @@ fn borrow<'a>(py: Python<'_>, view: &'a BaseView) -> PyResult<&'a Descriptor> {
         return Err(Error::new(Kind::ReadOnlyBorrowed, "read-only memory").into());
     }
     encode::check_padding(&view.array, "borrows it")?;
-    // The wait may run other code, so hold the memory meanwhile. This holder gets no consumer, so no stream waits when
-    // it ends. The code below checks again that the view is not released.
+    // The wait may run code that releases the view, so hold the memory. The code below checks the view again.
     let guard = MemoryGuard::new(view.share_for_hand_over(py)?);
     if let Some(held) = guard.memory() {
         order_for(EXCHANGE, py, held, Alive::legacy(view.at()))?;
@@ -221,8 +219,7 @@ fn borrow<'a>(py: Python<'_>, view: &'a BaseView) -> PyResult<&'a Descriptor> {
     Ok(&view.array)
 }
 
-/// The exchange API of views. Only `DLPackView` and `ArrayView` have its table, so consumers call it only with their
-/// instances.
+/// The exchange API of views. Only the types `DLPackView` and `ArrayView` have its table.
 impl Exchange for BaseView {
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
         let span = CallSpan::begin();
@@ -252,8 +249,8 @@ impl Exchange for BaseView {
         let managed = Some(ImportedDlpack::Versioned(managed));
         let mut source = HeldMemory::array(py.None(), managed, driver, By::ExchangeApi);
         source.set_place(place);
-        // The exchange API forbids this function to synchronise. The caller works on `work_stream`, the legacy default
-        // stream.
+        // The caller works on the legacy default stream (`work_stream`), and the exchange API forbids a wait of the
+        // host.
         source.ready = Ready::On(Stream::Legacy);
         source.array = array;
         source.adopt_producer_side(py, context);

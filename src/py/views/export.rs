@@ -1,5 +1,4 @@
-//! `DLPackView.__dlpack__` with the array's own memory. Every GPU can access managed and pinned memory, so a consumer
-//! on any GPU gets such memory without a copy.
+//! `DLPackView.__dlpack__` with the array's own memory, without a copy.
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
@@ -30,11 +29,11 @@ const CAPTURED: Uncaptured = Uncaptured {
 pub(super) struct CapsuleRequest<'a, 'py> {
     pub(super) argument: &'a StreamArgument<'a, 'py>,
     pub(super) versioned: bool,
-    /// Whether a capsule of the array's own memory names the CPU as its device. Copies do not use this.
+    /// Whether the capsule of the array's own memory names the CPU as its device.
     pub(super) on_host: bool,
 }
 
-/// The view's own place, if `ordinal` is its GPU. Fails for a GPU that the machine does not have.
+/// The GPU and context for a consumer on the GPU `ordinal`. Fails if the machine has no such GPU.
 pub(super) fn place(view: &BaseView, ordinal: i32) -> Result<Place> {
     if ordinal == view.place.ordinal {
         return Ok(view.place);
@@ -64,7 +63,7 @@ pub(super) fn wait_for_host(py: Python<'_>, view: &BaseView) -> PyResult<()> {
     Ok(())
 }
 
-/// Exports the view's own memory, without a copy. `array` is the view's array, perhaps under another device.
+/// `array` is the view's array, or that array with another device.
 #[inline]
 pub(super) fn share<'py>(
     py: Python<'py>,

@@ -1,10 +1,8 @@
 //! Decides what `DLPackView.__dlpack__` gives its consumer, by `dl_device` and `copy` (Python array API 2025.12,
 //! ``array.__dlpack__``). Calls no driver.
 //!
-//! Every GPU and the CPU can access managed and pinned memory. A consumer on a GPU gets such memory without a copy,
-//! unless it asks for a copy. A consumer that asks for the CPU gets a copy, unless `copy=False`. With `copy=True` and
-//! no other device in `dl_device`, the copy is on the memory's GPU if the consumer passes `stream`, else on the host: a
-//! reader on the CPU passes none.
+//! `copy=True` without `stream` and without `dl_device` copies managed and pinned memory to the host, because a reader
+//! on the CPU passes no stream.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -18,7 +16,7 @@ use crate::py::text::shown;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExportRequest {
     Own,
-    /// The same memory, described as memory of another GPU, which can access it too.
+    /// The same memory, exported as another GPU's.
     Shared(Device),
     OnHost,
     Copy(CopyTarget),
@@ -30,8 +28,7 @@ pub(super) enum CopyTarget {
     Host,
 }
 
-/// `own` is the array's device, and `ordinal` the GPU of its memory. `names` says whether the consumer passes `stream`,
-/// be it -1.
+/// `ordinal` is the GPU of the memory. `names` says whether the consumer passed `stream`, even as -1.
 pub(super) fn export_request(
     own: Device,
     ordinal: i32,
@@ -68,8 +65,7 @@ pub(super) fn export_request(
     })
 }
 
-/// `None` if `given` is no pair of integers. An item may be a member of an `Enum`, whose value is then used (Python
-/// array API 2025.12, ``dl_device``).
+/// Reads a pair of integers. An item may be an `Enum` member with an integer value (Python array API, ``dl_device``).
 fn pair_of(given: &Bound<'_, PyAny>) -> PyResult<Option<(i64, i64)>> {
     if let Some(pair) = argument::pair(given)? {
         return Ok(Some(pair));

@@ -44,20 +44,18 @@ use crate::stream::{Ready, Stream, Thread};
 pub(crate) struct BaseView {
     pub(crate) array: Descriptor,
     ready: Ready,
-    /// Whether the host has waited for the pending work. If so, the dict names no stream, unless a producer that had
-    /// named none has named its first one since.
+    /// Whether the host has waited for the array's pending work.
     waited: AtomicBool,
     pub(crate) place: Place,
     pub(crate) driver: Handle,
     by: By,
     lease: Lease<MemoryGuard>,
-    /// The CAI dict, kept once it was read twice, and the stream that it names; readers get copies of it. If DLPack
-    /// cannot express the element type, the typestr and `descr` of the producer's dict instead.
+    /// A cached CAI dict, and the stream that the dict names. For an element type that only CAI can express: the
+    /// typestr and `descr` of the producer's dict.
     dict: PyOnceLock<Box<(Option<u64>, Py<PyDict>)>>,
 }
 
-/// Makes the objects of each class of views larger than those of the base class. Otherwise Python would let code turn a
-/// view of one class into another class, by assigning to the view's `__class__`.
+/// Makes the objects of a view class larger than the base class's: Python then refuses to change a view's `__class__`.
 #[derive(Debug, Default)]
 pub(crate) struct Room(#[expect(dead_code, reason = "it is its size that counts")] usize);
 
@@ -71,7 +69,7 @@ impl BaseView {
             let _ = dict.set(py, Box::new((None, words.clone_ref(py))));
         }
         Self {
-            // For an array without elements this is `Nothing`, whatever `source.ready` is.
+            // An array without elements has nothing pending, whatever `source.ready` is.
             ready: source.array.pending(source.ready),
             waited: AtomicBool::new(false),
             array: source.take_array(EndedBy::LastReference),
@@ -98,8 +96,7 @@ impl BaseView {
         Bound::new(py, PyClassInitializer::from((C::default(), Self::new(py, source))))
     }
 
-    /// Returns another holder of the same array, for a new view. Its `ready` is the stream that this view's array is
-    /// ready on now. Fails if this view was released.
+    /// Returns another holder of the view's array, for a new view. Fails if this view was released.
     pub(crate) fn unwrap(&self, py: Python<'_>) -> PyResult<Box<HeldMemory>> {
         let mut source = self.with_memory(|held| held.share_with_consumer(py))??;
         source.array = self.array.clone();
@@ -119,8 +116,7 @@ impl BaseView {
         if self.waited.load(Ordering::Acquire) { Ready::Nothing } else { self.ready }
     }
 
-    /// What the view's dict says about pending work now: the producer's first stream, if the producer has named one
-    /// since the view was made; else [`Self::told`]. `held` comes from [`Self::share_for_hand_over`].
+    /// What the view's dict says about pending work now. `held` must come from [`Self::share_for_hand_over`].
     pub(super) fn told_by_now(&self, held: &HeldMemory) -> Ready {
         if held.ready == self.ready() { self.told() } else { held.ready }
     }
@@ -129,23 +125,21 @@ impl BaseView {
         self.with_memory(|held| held.share(py))?
     }
 
-    /// The `ready` of the returned holder is the stream that the array is ready on now. Fails if the view was released.
+    /// Like [`Self::share`]. If the producer had named no stream, asks the producer again.
     pub(crate) fn share_for_hand_over(&self, py: Python<'_>) -> PyResult<Box<HeldMemory>> {
         let mut shared = self.share(py)?;
         shared.ready_by_now(py, self.ready())?;
         Ok(shared)
     }
 
-    /// Fails if the view was released or is being released, or if an error left the tensor in its capsule. The memory
-    /// is locked while `look` runs, so `look` must not use this view's memory in another way.
+    /// Fails if the view was released. The lease is locked while `look` runs, so `look` must not use the lease.
     pub(crate) fn with_memory<R>(&self, look: impl FnOnce(&mut HeldMemory) -> R) -> Result<R> {
         let of_guard =
             |guard: &mut MemoryGuard| guard.memory_mut().filter(|held| !held.is_lost()).map(look);
         self.lease.with(of_guard).flatten().ok_or_else(released)
     }
 
-    /// Records a read of the array in `held`, and returns whether the reader named no stream. For an array without
-    /// elements, records nothing and returns false.
+    /// Records a read in `held`. Returns whether the reader named no stream; false for an array without elements.
     fn reads(&self, py: Python<'_>, held: &mut HeldMemory) -> bool {
         self.array.ptr() != 0 && held.read(py)
     }
@@ -154,7 +148,7 @@ impl BaseView {
         self.with_memory(|held| self.reads(py, held)).unwrap_or(false)
     }
 
-    /// Where the view's consumers work ([`consumers_place`]).
+    /// The GPU and context in which the view's consumers work ([`consumers_place`]).
     pub(crate) fn at(&self) -> Place {
         consumers_place(&self.array, self.place)
     }

@@ -1,5 +1,4 @@
-//! Reads of a view's dict or address. A read records the streams that the reader may work on, for the end. A read of
-//! the dict also makes a library's stream wait, if the library ignores the streams that dicts name.
+//! Reads of a view's dict or address. A read records the streams that the reader may work on, for the end of the view.
 
 use pyo3::prelude::*;
 
@@ -16,13 +15,10 @@ use crate::stream::{Alive, Ready, Stream};
 
 pub(super) const DICT: &str = "__cuda_array_interface__";
 
-/// Makes a view's array ready for a reader of its dict. Returns the stream that the array is ready on, and whether the
-/// dict was read before. If nothing keeps that stream alive any more, the host waits here and no stream is returned.
+/// Makes the array ready for a reader of the dict. Returns the array's readiness, and whether the dict was read before.
 ///
-/// The bridge assumes that a reader that named no stream works on its library's current stream. So the view records the
-/// libraries' current streams for the end. If a library ignores the streams that dicts name, its current stream is made
-/// to wait here; for a library of [`imported::ignores_dicts`], the legacy default stream is. No wait is made that would
-/// draw the waiting stream into a graph capture.
+/// If the reader named no stream, the view records the libraries' current streams for the end. If a library ignores the
+/// stream that a dict names, the library's current stream is made to wait now.
 pub(super) fn ready(py: Python<'_>, view: &BaseView) -> PyResult<(Ready, bool)> {
     let mut ready = view.told();
     let asked = |held: &mut HeldMemory| {
@@ -63,8 +59,7 @@ pub(super) fn ready(py: Python<'_>, view: &BaseView) -> PyResult<(Ready, bool)> 
     Ok((ready, again))
 }
 
-/// The stream on which the array is ready now; `None` if nothing is pending, or if the host has waited here. If the
-/// array is ready on two streams, the second one is made to wait for the first and is returned.
+/// The stream on which the array is ready now. If two streams are, the second waits for the first and is returned.
 fn ready_now(py: Python<'_>, view: &BaseView) -> PyResult<Option<Stream>> {
     let mut held = view.share_for_hand_over(py)?;
     held.ready = view.told_by_now(&held);
@@ -74,7 +69,7 @@ fn ready_now(py: Python<'_>, view: &BaseView) -> PyResult<Option<Stream>> {
     Ok(Some(also.stream()))
 }
 
-/// If the consumer named no stream, records the libraries' current streams: the reading code may work on any stream.
+/// Records a read. If the consumer named no stream, also records the libraries' current streams.
 pub(super) fn read_address(py: Python<'_>, view: &BaseView) -> PyResult<()> {
     if view.is_read(py) {
         let objects = Objects::default();
@@ -95,16 +90,14 @@ fn note<'py>(
         && view.with_memory(|held| held.has_to_note(reader))?
         && let Some(known) = KnownStream::of_library(py, &view.driver, reader, objects)?
     {
-        // If `known` was recorded already, drop it here, where the view is not locked: dropping it can run arbitrary
-        // code.
+        // Drop a stream that was recorded already outside the view's lock: the drop can run arbitrary code.
         drop(view.with_memory(|held| held.note(py, known))?);
     }
     Ok(())
 }
 
-/// Makes `reader` wait for each stream that the array is ready on, if `may` allows the wait. The first argument of
-/// `may` says whether `reader` is in or beside a graph capture, the second whether the array's stream is. Another
-/// library may be the actual reader, so the wait must not draw `reader` into the array's capture.
+/// Makes `reader` wait for each stream that the array is ready on, if `may` allows the wait. `may` gets two flags:
+/// whether a graph capture affects `reader`, and whether one affects the array's stream.
 fn wait_for_producer(
     py: Python<'_>,
     view: &BaseView,

@@ -1,9 +1,5 @@
-//! `release()`, and the end of a `with` block.
-//!
-//! Making streams wait may run arbitrary code, and another thread, or this one, may release the view meanwhile. So each
-//! release makes the streams wait itself, while the view still has its holder, and then ends the view unless another
-//! release has done so. When a release has returned without an error, every wait that the view's end needs has been
-//! made, unless the caller passed -1 or nested releases deeper than [`DEEPEST`].
+//! `release()`, and the end of a `with` block. Making streams wait may run arbitrary code, which may release the view
+//! too. So each release first makes the streams wait itself, and then ends the view unless another release has.
 
 use pyo3::prelude::*;
 
@@ -29,9 +25,7 @@ fn is_deepest(view: &BaseView) -> bool {
     depth.is_some_and(|depth| depth >= DEEPEST)
 }
 
-/// Counts as one release of the view in this thread until dropped. The drop also calls
-/// [`stop`](crate::lease::Lease::stop) on the view's lease, so make the guard after
-/// [`begin`](crate::lease::Lease::begin).
+/// Counts one release of the view on this thread. Make the guard after `Lease::begin`: its drop calls `Lease::stop`.
 struct ReleaseGuard<'a>(&'a BaseView);
 
 impl<'a> ReleaseGuard<'a> {
@@ -49,8 +43,7 @@ impl Drop for ReleaseGuard<'_> {
 }
 
 impl BaseView {
-    /// For a view that the garbage collector has found. If only a Python object keeps the memory, makes the waits
-    /// between streams that the view's end needs. Does not end the view.
+    /// Makes the waits of the view's end, if only a Python object keeps the memory. Does not end the view.
     pub(super) fn order_for_collector(&self, py: Python<'_>) -> PyResult<()> {
         let orders = self.lease.with(|guard| {
             let held = guard.memory_mut().filter(|held| held.is_by_object())?;
@@ -63,8 +56,8 @@ impl BaseView {
         Ok(())
     }
 
-    /// Ends the view: the producer's stream waits for the consumer's stream and for `stream`. With -1 no stream waits.
-    /// If `stream` is refused or an order fails, the view is not released.
+    /// Makes the producer's stream wait for the consumer's stream and for `stream`, then ends the view. If `stream` is
+    /// refused, the view is not ended.
     pub(super) fn give_back(
         &self,
         py: Python<'_>,
@@ -107,7 +100,7 @@ impl BaseView {
         };
         let settled = match (settled, guard.memory_mut()) {
             (Some(settled), _) => settled,
-            // `Orders::of` found that no stream has to wait. This call logs the reason.
+            // No stream has to wait. `settle_with` logs the reason.
             (None, Some(held)) if is_ordered => held.settle_with(py, also)?,
             _ => Settlement::Done,
         };

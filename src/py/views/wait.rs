@@ -1,5 +1,4 @@
-//! `wait()`: the host waits for one array. MPI, UCX and file libraries work on addresses and know no stream, so the
-//! array's pending work must be done before their call.
+//! `wait()`: the host waits for one array, before code that takes an address and knows no stream, such as MPI.
 
 use std::sync::atomic::Ordering;
 

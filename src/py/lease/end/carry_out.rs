@@ -24,11 +24,11 @@ use crate::stream::{Alive, Elided};
 #[derive(Debug, Clone)]
 pub(in crate::py::lease) struct EndContext {
     pub(in crate::py::lease) driver: Handle,
-    /// Whether a call's argument ends: after the call, the producer may work on another stream.
+    /// Whether the memory is a call's argument: after the call, the producer may work on another stream.
     pub(in crate::py::lease) in_call: bool,
     /// Whether only a Python object keeps the memory, and no managed tensor.
     pub(in crate::py::lease) by_object: bool,
-    /// Whether the garbage collector found the view that has the holder.
+    /// Whether the garbage collector found the view that holds the memory.
     pub(in crate::py::lease) collected: bool,
 }
 
@@ -41,8 +41,7 @@ pub(in crate::py::lease) struct UnsettledEnd<'a> {
 }
 
 impl UnsettledEnd<'_> {
-    /// If the orders fail and the consumer named no stream, adds the libraries' current streams to `found`: a later try
-    /// must wait for them too, and may run on another thread, which has other current streams.
+    /// If this fails and the consumer named no stream, adds the libraries' current streams to `found`.
     pub(in crate::py::lease) fn settle(
         self,
         py: Python<'_>,
@@ -57,7 +56,7 @@ impl UnsettledEnd<'_> {
     }
 }
 
-/// Runs `settle` in the process that owns the memory. In a forked child runs nothing and returns `Done`.
+/// In a forked child, runs nothing and returns `Done`.
 pub(super) fn in_own_process(
     process: Process,
     settle: impl FnOnce() -> Result<Settlement<Vec<Mark>>, Failure<PyErr>>,
@@ -88,7 +87,7 @@ fn order(
             Next::Ask(Question::ProducerStays) => {
                 answers.producer_stays = Some(producer_side.stays(py, driver)?);
             }
-            // Only `is_done_without_orders` asks the libraries this. Here, false makes the end look at each stream.
+            // False makes the end look at each stream.
             Next::Ask(Question::AllOnLegacy) => answers.all_on_legacy = Some(false),
             Next::Ask(Question::OneMarkDoes) => {
                 let all = current::are_all_on_legacy(py, driver, consumer_side.at.ordinal)?;
@@ -171,7 +170,6 @@ fn carry_out(
     }
 }
 
-/// Makes the producer's stream wait for the user's.
 #[inline]
 fn give_back(
     py: Python<'_>,
@@ -185,7 +183,7 @@ fn give_back(
     Ok(Settlement::Done)
 }
 
-/// The streams of the consumer and of the producer, if the consumer named its stream and both are kept and alive.
+/// The consumer's and the producer's streams, if the consumer named a stream and both streams are alive.
 fn pair<'a>(
     py: Python<'_>,
     end: &EndContext,
@@ -201,8 +199,7 @@ fn pair<'a>(
     Ok(consumer.confirm(py, &end.driver)?.map(|from| (from, to)))
 }
 
-/// Whether the garbage collector is clearing the memory's owner as well. The object that keeps the producer's stream
-/// decides; without a stream, the producer whose dict named none. Without either, true if the collector found the view.
+/// Whether the garbage collector is clearing the memory's owner.
 fn is_of_garbage(py: Python<'_>, end: &EndContext, producer_side: &ProducerSide) -> bool {
     match (&producer_side.stream, &producer_side.unnamed) {
         (Some(producer), _) => producer.is_of_garbage(py),
@@ -227,8 +224,7 @@ impl HeldMemory {
         }
     }
 
-    /// Whether the end needs no order, as far as recorded facts and [`current::are_all_on_legacy`] tell. If so, reports
-    /// that no order was made. False for a copy, and in a forked child.
+    /// False if the end may need an order, for a copy, and in a forked child.
     #[inline(always)]
     pub(in crate::py::lease) fn is_done_without_orders(&self, py: Python<'_>) -> bool {
         let is_plain = matches!(self.owner, MemoryOwner::Array(..)) && self.process.is_current();
@@ -276,7 +272,7 @@ impl HeldMemory {
         UnsettledEnd { end, producer_side, consumer_side, user }
     }
 
-    /// Makes orders as at an end, but does not end the holder. Fails in a forked child.
+    /// Makes the orders of an end with `user` as a further user, without ending the holder. Fails in a forked child.
     pub(crate) fn settle_for(
         &self,
         py: Python<'_>,
@@ -286,7 +282,7 @@ impl HeldMemory {
         self.unsettled(&self.end(), Some(user)).settle(py, &mut Vec::new())
     }
 
-    /// Makes the orders of the end, then frees the memory of a copy. In a forked child does nothing.
+    /// In a forked child, does nothing.
     pub(crate) fn settle_with(
         &mut self,
         py: Python<'_>,
@@ -313,7 +309,7 @@ impl HeldMemory {
             && made.is_made()
             && copied.buffer.ptr() != 0
         {
-            // If a step panics, the memory leaks.
+            // If `free` panics, the memory leaks.
             let mut buffer = std::mem::replace(&mut copied.buffer, Buffer::NONE);
             let freed = self.free(py, &mut buffer);
             if let MemoryOwner::Copy(copied) = &mut self.owner {
@@ -329,8 +325,8 @@ impl HeldMemory {
         settled
     }
 
-    /// Frees a copy's memory in the order of the copy's stream. Fails, to be retried, while that stream is in or beside
-    /// a capture. If that stream is not known to be alive, the host first waits for all work in the consumer's context.
+    /// Frees a copy's memory in stream order on the copy's stream. If that stream may be destroyed, the host first
+    /// waits for all work in the consumer's context.
     fn free(&self, py: Python<'_>, buffer: &mut Buffer) -> Result<(), Failure<PyErr>> {
         let calls = self.driver.get()?;
         buffer.check(calls)?;

@@ -19,10 +19,9 @@ use crate::stream::Alive;
 pub(super) struct Sides<'a> {
     pub(super) producer_side: &'a ProducerSide,
     pub(super) consumer_side: &'a ConsumerSide,
-    /// Whether a further user, who is not recorded on the consumer's side, is named for this end.
+    /// Whether the caller named a user that `consumer_side` does not have.
     pub(super) names_user: bool,
     pub(super) in_call: bool,
-    /// Whether the garbage collector found the holder while only a Python object keeps the memory.
     pub(super) collected: bool,
 }
 
@@ -87,12 +86,11 @@ pub(super) struct Gathered<'a> {
     pub(super) streams: SmallVec<[(Role, Found<'a>); 4]>,
     /// Users' streams that are not known to be alive, each with its index in `streams`.
     lost: SmallVec<[(usize, StreamName); 1]>,
-    /// Handles of the producer's and upstream streams that no object names any more. Work may still be pending on them.
+    /// Handles of the producer's and upstream streams that no object names any more.
     pub(super) dropped: SmallVec<[u64; 1]>,
     pub(super) line: Option<&'a warned::Line>,
 }
 
-/// Asks the object that keeps each stream, and the driver. Looks up no stream if the memory has no user.
 pub(super) fn gather<'a>(
     py: Python<'_>,
     driver: &'a Handle,
@@ -135,7 +133,7 @@ pub(super) fn gather<'a>(
     all.add(Role::Producer, producer_side.producer_also(py, driver)?);
     match &consumer_side.consumer {
         Consumer::Nobody | Consumer::Unread | Consumer::Declined => {}
-        // If the producer moved to another stream, the consumer still works on the first one.
+        // If the producer moved to another stream, the consumer still works on the old stream.
         Consumer::OnProducer(kept) => match (producer, kept) {
             (Some(producer), _) if producer_side.is_producer(producer) => {
                 all.add(Role::User, Some(producer));
@@ -175,8 +173,7 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    /// If no object names the producer's or an upstream stream any more, adds the producer's stream as a user's lost
-    /// stream: the consumer worked there, and the producer's later work may be on another stream.
+    /// If `dropped` is not empty, adds the producer's recorded stream as a user's stream that may be destroyed.
     fn add_where_dropped(&mut self, producer_side: &ProducerSide) {
         if let Some(kept) = producer_side.stream.as_ref().filter(|_| !self.dropped.is_empty()) {
             self.add_lost(kept.name());
@@ -206,8 +203,7 @@ impl<'a> Gathered<'a> {
     ) -> Result<(), Failure<PyErr>> {
         match kept.confirm(py, self.driver)? {
             None if kept.is_of_this_life(self.driver) => self.add_lost(kept.name()),
-            // The stream's context was destroyed, and its work with it. A stream of the next context may have the same
-            // handle.
+            // The stream's context was destroyed, and the stream's work with it.
             None => self.add(Role::User, Some(Alive::standing_in(consumer_side.at))),
             alive => self.add(Role::User, alive),
         }
@@ -219,8 +215,7 @@ impl<'a> Gathered<'a> {
         self.streams.push((Role::User, Found::Lost(name.stream().handle())));
     }
 
-    /// Call this last: Python code that runs later might drop a returned stream. A user's lost stream becomes
-    /// [`Found::Met`] if a library or another user works on it now.
+    /// Call this last: Python code that runs later might drop a returned stream.
     pub(super) fn ask<'py: 'a>(
         &mut self,
         py: Python<'py>,

@@ -13,8 +13,7 @@ use crate::py::lease::producer_side::ProducerSide;
 use crate::py::streams::KnownStream;
 use crate::stream::Alive;
 
-/// A copy of what the orders of an end need, so that the holder can stay in its lease while they are made. Keeps the
-/// producer's object alive, but not the managed tensor.
+/// A copy of what the orders of an end need, so that the holder can stay in its lease.
 #[derive(Debug)]
 pub(crate) struct Orders {
     end: EndContext,
@@ -26,7 +25,7 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// `None` for a copy. Without `names_user`, also `None` if it is clear that no order is needed.
+    /// `None` for a copy. `None` also if `names_user` is false and recorded facts show that no order is needed.
     pub(crate) fn of(held: &mut HeldMemory, py: Python<'_>, names_user: bool) -> Option<Self> {
         held.find_users();
         match &held.owner {
@@ -48,7 +47,7 @@ impl Orders {
         Some(orders)
     }
 
-    /// In a forked child makes no order.
+    /// In a forked child, makes no order.
     pub(crate) fn make(
         &mut self,
         py: Python<'_>,
@@ -63,8 +62,7 @@ impl Orders {
         in_own_process(self.process, || unsettled.settle(py, &mut self.found))
     }
 
-    /// Call this after the orders failed. Adds the libraries' streams that were found to the streams of a reader that
-    /// named none, so that the end of `held` waits for them too.
+    /// Call this after the orders failed.
     pub(crate) fn tell(self, py: Python<'_>, held: &mut HeldMemory) {
         for known in self.found {
             drop(held.note(py, known));
@@ -72,7 +70,6 @@ impl Orders {
     }
 }
 
-/// Whether recorded facts alone show that no stream has to wait.
 fn has_nothing_to_do(held: &HeldMemory) -> bool {
     let next = end_rules::next(&held.sides(), &Answers::default());
     matches!(next, Next::Do(Plan::Nothing(_)))
