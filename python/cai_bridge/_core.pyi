@@ -132,21 +132,24 @@ class _View:
         """Makes the host wait for the pending work on the array.
 
         Call it before code that takes an address and knows no stream, such as MPI, UCX and file
-        libraries. Call it for memory that the code reads and for memory that it writes. From then on
-        ``stream`` and the dict's ``stream`` are None, so a reader of the dict does not wait for later
-        work. Another ``wait()`` and later hand-overs by DLPack wait for the work that is queued on the
-        array's stream by then. Other threads run meanwhile, and graph captures of other streams continue.
+        libraries. Call it whether that code reads the memory or writes it. From then on ``stream`` and
+        the dict's ``stream`` are None, so a reader of the dict does not wait for later work. If the
+        producer had named no stream and names one later, the dict has that stream. Another ``wait()``
+        and later hand-overs by DLPack wait for the work that has been queued on the array's stream by
+        then. Other threads run meanwhile, and graph captures of other streams continue.
 
-        The host waits for the array's stream and no other. If nothing keeps that stream alive, as with a
-        bare handle, the host waits for all work on the device, with a warning in the log: pass the stream
-        object.
+        The host waits only for the array's stream and, if the producer's dict names another stream by
+        now, for that stream. If nothing keeps the array's stream alive, the host waits for all work in
+        the stream's context, with a warning in the log. To avoid this, pass a stream object and not a
+        bare handle.
 
         Raises
         ------
         BufferError
             The view was released.
         DriverError
-            The array's stream is being captured, so its work has not run; or a call of the CUDA driver failed.
+            The array's stream is being captured, or it is the legacy default stream while a blocking
+            stream is being captured; or a call of the CUDA driver failed.
 
         Notes
         -----
