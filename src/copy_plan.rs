@@ -75,7 +75,7 @@ impl CopyPlan {
         }
         let axes = merged(layout, element_size);
         let (repeats, axes): (Vec<Axis>, _) = axes.into_iter().partition(|axis| axis.source == 0);
-        // Begin with the innermost dimension of stride 0, so that each step copies items that are complete.
+        // Fill inner dimensions of stride 0 before outer ones: an item of an outer dimension contains the inner ones.
         let repeated = repeats.iter().rev().flat_map(|axis| doubled(*axis, &axes)).collect();
         Some(Self { taken: Blocks::taken(&together(axes), element_size), repeated })
     }

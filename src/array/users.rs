@@ -38,7 +38,7 @@ mod sync {
 pub(crate) struct Users {
     live: Mutex<Vec<User>>,
     turn: Mutex<()>,
-    /// The number of the thread that has the turn; 0 if none has.
+    /// The number of the thread whose turn it is; 0 if it is no thread's turn.
     holder: AtomicU64,
 }
 

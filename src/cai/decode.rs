@@ -52,7 +52,7 @@ pub struct Dialect {
     /// The stream that the producer means by a dict of version 3 without a stream, or with stream 0. `None` for a
     /// producer that follows the specification.
     pub unnamed: Option<Stream>,
-    /// Whether the caller names the stream. Then a stream of 0 or -1 in the dict is not an error.
+    /// Whether to accept a stream of 0 or -1 in the dict. True if the caller itself passed a stream, or passed -1.
     pub declared: bool,
     /// Whether to accept an array whose element type or strides DLPack cannot express. Its [`Decoded::dtype`] is then
     /// [`Dtype::CAIS_ALONE`].

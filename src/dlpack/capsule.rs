@@ -23,7 +23,7 @@ const ALIGNED: &(Aligned<9>, Aligned<19>) =
     &(Aligned(*b"dltensor\0"), Aligned(*b"dltensor_versioned\0"));
 const USED: [&CStr; 2] = [c"used_dltensor", c"used_dltensor_versioned"];
 
-/// Keeps a name away from the end of its memory page: close to that end, glibc's `strcmp` for AVX2 is slow (2.36).
+/// Keeps a name away from the end of its page: near that end, the AVX2 `strcmp` of glibc 2.36 is slow.
 #[repr(align(256))]
 struct Aligned<const N: usize>([u8; N]);
 

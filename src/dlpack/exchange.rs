@@ -25,7 +25,7 @@ const NAME: &CStr = c"dlpack_exchange_api";
 /// The most tables of a chain that the bridge looks at. A broken chain may be a cycle.
 const MAX_CHAIN: usize = 16;
 
-/// A type's table of major version 1, which lives as long as the process (`dlpack.h`, `DLPackExchangeAPI`).
+/// A type's DLPack exchange table, major version 1. It lives as long as the process (`dlpack.h`, `DLPackExchangeAPI`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExchangeTable(NonNull<DLPackExchangeAPI>);
 

@@ -22,7 +22,8 @@ pub enum Handle {
 }
 
 impl Handle {
-    /// Fails if no CUDA driver was found. Fails in a forked child of the driver's process.
+    /// Fails in a forked child of the process that found, made or borrowed the driver. [`Self::Cuda`] also fails if no
+    /// CUDA driver was found.
     pub fn get(&self) -> Result<&dyn Driver> {
         match self {
             Self::Cuda => Cuda::get().map(|cuda| cuda as &dyn Driver),

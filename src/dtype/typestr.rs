@@ -21,7 +21,7 @@ const EXACT: [u32; TABLE.len()] = {
 const fn key(text: &[u8]) -> u32 {
     match *text {
         [a, b, c] => u32::from_le_bytes([a, b, c, 0]),
-        // A last byte of 0 would give the same number as the three bytes before it.
+        // If `d` were 0, the number would be the key of `[a, b, c]`.
         [a, b, c, d] if d != 0 => u32::from_le_bytes([a, b, c, d]),
         _ => 0,
     }

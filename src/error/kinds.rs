@@ -18,7 +18,7 @@ pub enum Class {
     Buffer,
     /// `ValueError`: an argument, or what the producer says of its array, is malformed or wrong.
     Value,
-    /// `TypeError`: an object, an argument or an element type is not one that the call takes.
+    /// `TypeError`: an object, an argument or an element type is not one that the call accepts.
     Type,
     /// `cai_bridge.DriverError`, a `RuntimeError`: a call of the driver failed or cannot be made, or the simulated
     /// device found a mistake.
@@ -102,7 +102,7 @@ kinds! {
     DeviceArgument: Value, "device", "a device that can reach the memory: its number, 'cuda:0', or (device_type, device_id)";
     /// A device that this machine does not have.
     DeviceMissing: Value, "device", "a GPU of this machine";
-    /// The memory is on another GPU than its producer says, or is GPU memory that its producer calls pinned or managed.
+    /// The producer names a GPU that the memory is not on, calls GPU memory pinned or managed, or names two GPUs.
     DeviceElsewhere: Value, "device", "the GPU that the memory is on";
     /// `dl_device=` names a device that cannot have the array, or `__dlpack__` returned another device's array.
     DlDevice: Buffer, "dl_device", "None, the array's own device, a GPU of this machine as (2, id), or (1, 0) for a copy in host memory";
@@ -136,7 +136,7 @@ kinds! {
     ShapeOverflow: Value, "shape", "at most 2**63 - 1 bytes in all";
     /// The extents and strides reach past the address space.
     ExtentOverflow: Value, "strides", "an array that lies inside the 64-bit address space";
-    /// The shape is not a tuple of integers.
+    /// The shape is not a tuple or list of integers.
     ShapeMalformed: Value, "shape", "a tuple of integers";
     /// More than 64 dimensions, or a negative count.
     Ndim: Value, "ndim", "0 to 64 dimensions";
@@ -144,7 +144,7 @@ kinds! {
     NullShape: Value, "shape", "a pointer to ndim extents";
     /// `strides` is NULL in DLPack 1.2 or later.
     NullStrides: Value, "strides", "explicit strides, which DLPack requires since 1.2";
-    /// The strides are not a tuple of integers, or not one for each dimension.
+    /// The strides are not a tuple or list of integers, or not one for each dimension.
     StridesMalformed: Value, "strides", "None, or a tuple with one integer for each dimension";
     /// An item or an element has no bytes, or the layout is for elements of another size than the type's.
     ItemSize: Value, "itemsize", "1 or more bytes, as many for the layout as for the element type";
@@ -176,7 +176,7 @@ kinds! {
     /// The `max_version=` argument is malformed.
     MaxVersion: Value, "max_version", "None, or a tuple (major, minor) of integers from 0 on";
 
-    /// `readonly=`, `copy=` or `detach=` is not a bool.
+    /// `readonly=`, `copy=` or `detach=` is neither `None` nor a bool.
     Flag: Type, "flag", "None, True or False";
 
     /// The number 0 as `stream=` or as a dict's stream. It may mean the legacy or the per-thread default stream.
@@ -187,7 +187,7 @@ kinds! {
     StreamNoOrder: Value, "stream", "None, 1, 2 or a handle above 2: a dict has no -1";
     /// `stream=` is not a stream. A `bool` is refused here too.
     StreamType: Type, "stream", "None, -1, 1, 2, a handle, or an object with __cuda_stream__";
-    /// A dict's stream that is not an integer.
+    /// A stream in a dict that is neither `None` nor an integer. A bool does not count as an integer.
     StreamInDict: Type, "stream", "None, 1, 2 or a handle above 2, as an int: a dict has no stream objects";
     /// A handle that belongs to no stream.
     StreamUnknown: Driver, "stream", "a stream that exists";

@@ -175,7 +175,7 @@ impl Error {
         self.0.kind
     }
 
-    /// The field at fault, or the name of the driver's call that failed.
+    /// The field at fault, or the name of the driver call that failed.
     pub fn field(&self) -> &str {
         &self.0.field
     }

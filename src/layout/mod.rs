@@ -357,7 +357,7 @@ impl Walk {
             self.contiguous &= extent == 1 || stride == self.compact;
             self.reach_by(count, stride);
         }
-        // Neither product overflows unless `bytes`, which is at least as large, does.
+        // If a product overflows, the layout is `wrong`: an extent is negative, or `bytes` (no smaller) overflows.
         self.compact = self.compact.wrapping_mul(count);
         self.size = self.size.wrapping_mul(extent);
         self.bytes = bytes;

@@ -9,7 +9,7 @@ use crate::device::Place;
 use crate::stream::{Alive, Elided};
 
 pub trait Known {
-    /// False if the stream may already be destroyed.
+    /// Whether the bridge can tell, at the end, if the stream still exists.
     fn is_kept(&self) -> bool;
 }
 
@@ -21,7 +21,8 @@ pub enum Consumer<K> {
     /// A consumer that passed -1 as its stream: no stream waits.
     Declined,
     OnProducer(Option<K>),
-    /// A consumer that read the dict and named no stream. The list has streams on which it may have worked.
+    /// A consumer that read the CAI dict and named no stream. It may have worked on the streams in the list, and on
+    /// others.
     Unnamed(Vec<K>),
     On(K),
 }
@@ -37,7 +38,8 @@ pub trait Outline {
     fn lent(&self) -> Option<Place>;
     fn has_producer(&self) -> bool;
     fn is_producer(&self, stream: Alive<'_>) -> bool;
-    /// Whether the producer's known stream may be closed or replaced.
+    /// Whether, before the end, the producer's stream object can be closed, or its dict can name another stream. False
+    /// if the producer's stream is unknown.
     fn may_change(&self) -> bool;
     /// Whether the producer's dict may name a stream at the end that it did not name before.
     fn may_move(&self) -> bool;

@@ -15,7 +15,7 @@ pub type Turn<K> = (K, u64);
 
 #[derive(Debug, Clone, Copy)]
 pub struct Most {
-    /// How many streams to check. An item without a stream counts as one stream.
+    /// Check at most this many streams. Each item without a stream counts as one stream.
     pub lanes: usize,
     pub questions: usize,
 }

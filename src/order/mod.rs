@@ -50,7 +50,7 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<El
         };
         let there = matches!(to.stream(), Stream::Handle(_)) || from.place() == to.place();
         let waited = if there { wait() } else { within(driver, to.place(), |_| wait()) };
-        // A graph keeps the event that it waits for, so the event is never reused.
+        // Each launch of the graph waits for the event's last record, so the event must never be recorded again.
         if !external || waited.is_err() {
             driver.spare_event(event);
         }

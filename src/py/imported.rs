@@ -13,7 +13,7 @@ use super::interpreter::{Answer, answered, entry};
 
 struct Modules {
     all: PyOnceLock<Py<PyDict>>,
-    /// The addresses of at most 16 modules whose imports have finished; 0 in free places.
+    /// The addresses of at most 16 modules whose imports have finished; 0 in unused slots.
     whole: [AtomicUsize; 16],
     /// Keeps the modules in `whole` alive, so that no other object gets their addresses.
     held: Mutex<Vec<Py<PyAny>>>,

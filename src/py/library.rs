@@ -145,7 +145,7 @@ pub(super) trait Capsules: Sync + fmt::Debug {
         stream: u64,
     ) -> PyResult<Option<Bound<'py, PyAny>>>;
 
-    /// Returns the capsule of `public`, which calls `__dlpack__`. May compare that capsule with the quick way's.
+    /// Returns the capsule that `public` gets from `__dlpack__`. May also get one the quick way and compare the two.
     fn compared<'py>(
         &self,
         x: &Bound<'py, PyAny>,

@@ -114,7 +114,7 @@ mod _core {
         let view = py.get_type::<BaseView>();
         view.setattr("__del__", view.getattr("__del__")?)?;
         module.add_class::<CaiView>()?;
-        // Make the type now: if memory is too short to make the type during an import, PyO3 panics.
+        // Create the type here, not at the first import of an array: PyO3 panics if there is not enough memory for it.
         py.get_type::<ArrayView>();
         module.add_class::<DLPackView>()?;
         let failed = py.get_type::<DriverError>();

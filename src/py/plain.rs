@@ -67,7 +67,7 @@ fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     };
     for part in parts.try_iter()? {
         let part = part?;
-        // Look only one level deeper, since a container may contain itself.
+        // Of inner containers only a tuple of plain values counts. Do not recurse: a container may contain itself.
         let is_constant = if is_builtin_container(&part) {
             part.cast::<PyTuple>().is_ok_and(|tuple| tuple.iter().all(|one| is_plain(&one)))
         } else {

@@ -43,7 +43,7 @@ pub(crate) enum Once {
     /// Forwarding an event to Python's `logging`, or running code whose events must not be logged.
     Telling,
     AskingFunctions,
-    /// Running code that must ask no held object, and no library's Python function, for a stream.
+    /// Running a call inside [`unasked`](crate::py::streams::unasked).
     Unasked,
 }
 

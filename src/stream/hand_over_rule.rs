@@ -2,7 +2,7 @@
 
 use super::{Alive, Ready, Request};
 
-/// Why no wait is made at a hand-over, or when memory is given back.
+/// Why the bridge skips a wait, at a hand-over or when memory is given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Elided {
     /// Producer and consumer use one stream, which runs in order.

@@ -51,7 +51,7 @@ use crate::local::local;
 pub struct Thread(u64);
 
 impl Thread {
-    /// The calling thread. An ending thread that has dropped its thread-local values gets a new number at each call.
+    /// The calling thread. A thread keeps its number while it ends.
     pub fn current() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         local! {

@@ -85,7 +85,7 @@ pub(super) fn take(context: Context, life: u64) -> Option<Event> {
     }
 }
 
-/// Takes an event of `context` from the shared list. Gives `other`, an event of another context, to the list.
+/// Puts `other`, an event of another context, into the shared list. Takes an event of `context` out of the list.
 #[cold]
 fn spare(other: Option<Event>, context: Context, life: u64) -> Option<Event> {
     if let Some(event) = other {

@@ -74,7 +74,7 @@ impl MachineState {
     pub(super) fn learn(&mut self, point: &Clock) {
         self.host.join(point);
         self.learned = self.learned.saturating_add(1);
-        // Shorten the clocks only now and then, so that each call stays cheap with many streams and events.
+        // With many streams and events, shorten the clocks only now and then, so that calls are cheap on average.
         if self.learned >= (self.streams.ids().len() + self.events.len()) / 16 {
             self.learned = 0;
             let clocks = self.streams.clocks().chain(self.events.points());

@@ -102,7 +102,7 @@ impl MachineState {
 }
 
 impl Simulated {
-    /// From now on other processes can open what `cuMemAlloc` allocates on a device.
+    /// Lets other processes open the memory that later calls of `cuMemAlloc` allocate.
     pub fn share_memory(&self) -> Result<()> {
         self.make("cuMemAlloc", |state| {
             state.processes.own()?;

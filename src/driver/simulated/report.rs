@@ -86,7 +86,7 @@ pub struct Side {
     pub operation: Arc<str>,
     /// Where the operation runs, such as `stream#3 (device 0, non-blocking)`.
     pub place: Arc<str>,
-    /// A number from 1, in program order. 0 for a driver call or a failed kernel.
+    /// Operations and accesses are numbered from 1, in program order. 0 for a driver call or a failed kernel.
     pub sequence: u64,
     /// The memory that is accessed or freed, if any.
     pub touched: Option<AccessRange>,

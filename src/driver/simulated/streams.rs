@@ -175,7 +175,7 @@ impl Simulated {
         })
     }
 
-    /// Whether a live or destroyed stream has this handle.
+    /// Whether any stream, live or destroyed, has or had this handle.
     pub fn gave_stream(&self, handle: u64) -> bool {
         self.lock().streams.known(handle).is_some()
     }

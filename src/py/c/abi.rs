@@ -152,8 +152,9 @@ pub struct CaiBridgeApi {
     /// for CUDA memory a stream of another GPU.
     pub export_object:
         unsafe extern "C" fn(memory: *const CaiBridgeExport, out: *mut *mut PyObject) -> c_int,
-    /// Since version 3. Returns the GPU that the array's producer works on; -1 if `array` is NULL. In calls with this
-    /// array, the streams 0, 1 and 2 are default streams of this GPU. Call it with or without the interpreter's lock.
+    /// Since version 3. Returns the ordinal of the GPU that the array's producer works on, or -1 if `array` is NULL. In
+    /// calls with this array, the streams 0, 1 and 2 are default streams of that GPU. The caller need not hold the
+    /// interpreter's lock.
     pub device: unsafe extern "C" fn(array: *const CaiBridgeArray) -> i32,
     /// Since version 4. Describes an array in a structure of `size` bytes: pass `sizeof(CaiBridgeDescription)`. Fields
     /// that this package does not know are set to 0. Refuses a size below that of the structure's first version and,
@@ -171,11 +172,11 @@ pub struct CaiBridgeApi {
         size: usize,
         out: *mut *mut PyObject,
     ) -> c_int,
-    /// Since version 4. Imports a managed tensor that is ready on `stream`. `give_back` makes `stream` wait. The stream
-    /// belongs to the GPU `device_id`, and CUDA memory must be on that GPU. The stream must exist until the tensor's
-    /// deleter is called. The caller holds the interpreter's lock. After 0 the array owns the tensor. The deleter may
-    /// be called on any thread, with or without the interpreter's lock, and must not throw. After -1 the caller still
-    /// owns the tensor.
+    /// Since version 4. Imports a managed tensor that is ready on `stream`, which is the producer's stream for
+    /// `give_back`. The stream belongs to the GPU `device_id`, and CUDA memory must be on that GPU. The stream must
+    /// exist until the tensor's deleter is called. The caller holds the interpreter's lock. If the call returns 0, the
+    /// array owns the tensor. The deleter may be called on any thread, with or without the interpreter's lock, and must
+    /// not throw. If the call returns -1, the caller still owns the tensor.
     pub import_tensor: unsafe extern "C" fn(
         tensor: *mut DLManagedTensorVersioned,
         device_id: i32,

@@ -123,11 +123,11 @@ pub(super) unsafe extern "C" fn ready_on(array: *const CaiBridgeArray, out: *mut
     })
 }
 
-/// Calls `make`, but not for an empty array, which needs no order.
+/// Calls `make`, except for an empty array, which needs no ordering.
 ///
 /// # Safety
 ///
-/// `array` is NULL, or an imported array that is not released. The stream exists during the call.
+/// `array` is NULL, or an imported array that has not been released. The stream exists during the call.
 unsafe fn with_stream(
     array: *const CaiBridgeArray,
     stream: u64,

@@ -249,8 +249,8 @@ pub(super) fn device_of(view: &Bound<'_, PyAny>) -> PyResult<i32> {
     Ok(view.cast::<BaseView>()?.get().at().ordinal)
 }
 
-/// Detaches a tensor from its gradients. Returns any other object unchanged, also Warp's arrays: they have gradients
-/// but no `detach`.
+/// Returns `x.detach()` if `x` is a tensor that requires gradients. Returns any other object itself, including Warp's
+/// arrays: they have gradients but no `detach`.
 #[pyfunction]
 pub(crate) fn _detached<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || detached(x))

@@ -20,7 +20,7 @@ use crate::py::producers::{ImportFor, Wanted};
 use crate::py::streams::StreamArgument;
 use crate::py::views::DLPackView;
 
-/// The name of `convert` in logs and traces, also for the conversions of a call's arguments and result.
+/// The name of `convert` in logs and traces, and of the conversions of an adapted function's arguments and result.
 pub(super) const DOOR: &str = "convert";
 
 #[derive(Debug)]

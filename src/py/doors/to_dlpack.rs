@@ -75,7 +75,7 @@ pub(crate) fn to_dlpack<'py>(
     })
 }
 
-/// Whether an object is an array on the host. A class is no array, though it has the attributes of its arrays.
+/// Whether an object is an array on the host. A class is not an array, even if it has an array's attributes.
 pub(super) fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if let Ok(capsule) = x.cast::<PyCapsule>() {
         let elsewhere = capsule::read(capsule).map_err(|error| error.kind());

@@ -323,7 +323,7 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(is_on_gpu(x)? || (!self.traits.has(x)? && self.is_wanted_of_host(x)?))
     }
 
-    /// Whether other objects than its container may refer to the part `x`.
+    /// Whether objects other than its container may refer to the part `x`.
     fn is_shared(&self, x: &Bound<'py, PyAny>) -> bool {
         // The tuple and the dict of a call's arguments belong to that call alone.
         if matches!(self.root, Root::Call(_)) && self.around.is_empty() {

@@ -76,7 +76,7 @@ impl Converter {
                     return Ok(again.map(|tree| Converted { tree, arrays, made, lent }));
                 }
                 Err(wrong) => {
-                    // An exception that is no `Exception`, such as `KeyboardInterrupt`, says nothing about an array.
+                    // An error that is not an `Exception`, such as `KeyboardInterrupt`, says nothing about an array.
                     let item = wrong.item.filter(|_| wrong.error.is_instance_of::<PyException>(py));
                     let array = item.and_then(|item| tree.arrays.get(item));
                     if asks || !array.map_or(Ok(false), is_refused_host)? {

@@ -228,7 +228,7 @@ impl Drop for SavedThread {
     }
 }
 
-/// Makes this thread raise `error` when it next runs Python code, or a new exception of the same class.
+/// Makes this thread raise `error`, or a new exception of the same class, when it next runs Python code.
 pub(crate) fn raise_later(py: Python<'_>, error: PyErr) {
     extern "C" fn raise(error: *mut c_void) -> c_int {
         // SAFETY: CPython calls this with the interpreter's lock held.

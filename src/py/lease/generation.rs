@@ -5,7 +5,7 @@
 use crate::py::streams::unasked;
 use crate::py::this_thread::DOING;
 
-/// From this generation on, [`end`] does not ask Python objects for their streams.
+/// From this generation on, [`end`] runs the end inside [`unasked`].
 const UNASKED: u32 = 16;
 
 pub(super) fn now() -> u32 {

@@ -54,7 +54,8 @@ pub(super) enum MemoryOwner {
 #[derive(Debug)]
 pub(super) struct Copied {
     pub(super) buffer: Buffer,
-    /// The copied array, which keeps the copy's context alive. `None` for a primary context.
+    /// The array that was copied. It keeps the copy's context alive. `None` if the context is a primary one, or if host
+    /// memory was copied.
     _context: Option<Box<MemoryGuard>>,
 }
 
@@ -87,7 +88,7 @@ impl HeldMemory {
         }
     }
 
-    /// For an array without a managed tensor, whose element type DLPack cannot express.
+    /// Keeps the typestr and `descr` of an array that DLPack cannot express, in place of a managed tensor.
     pub(crate) fn keep_words(&mut self, words: Py<PyDict>) {
         if let MemoryOwner::Array(_, tensor) = &mut self.owner {
             *tensor = HeldTensor::Words(words);

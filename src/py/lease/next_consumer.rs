@@ -101,7 +101,7 @@ impl HeldMemory {
         again
     }
 
-    /// `line` is the source line that named the stream of `next`, if nothing keeps that stream alive.
+    /// `line` is the source line that named the stream of `next`. It is `Some` only if nothing keeps that stream alive.
     #[inline]
     pub(super) fn replace_consumer(&mut self, next: Consumer, line: Option<Box<warned::Line>>) {
         let before = std::mem::replace(&mut self.consumer_side.consumer, next);

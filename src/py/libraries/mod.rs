@@ -75,7 +75,8 @@ impl CurrentStream {
 }
 
 impl CurrentStream {
-    /// The driver handle of the library's current stream; 0, the legacy default stream, if the library does not say.
+    /// The driver handle of the library's current stream. If the library does not say, this is 0, the driver's handle
+    /// for the legacy default stream.
     pub(crate) fn native(&self, py: Python<'_>, ordinal: i32) -> PyResult<u64> {
         Ok(self.current.native(py, ordinal)?.unwrap_or_default())
     }

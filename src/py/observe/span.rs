@@ -92,7 +92,7 @@ pub(crate) enum EndOutcome {
     LetGo,
     /// `release()`, or the end of a `with` block, failed. The view keeps its memory.
     Failed,
-    /// The memory leaks: the interpreter has ended or is ending, or the end panicked.
+    /// The memory leaks: the interpreter has shut down or is shutting down, or a panic stopped the end.
     Lost,
 }
 

@@ -50,7 +50,8 @@ pub(super) fn questions(
     Ok(None)
 }
 
-/// Whether the attributes and the dict of `x` agree. False for read-only memory, which no attribute tells.
+/// Whether the attributes of `x` agree with its CAI dict. False for read-only memory: no attribute says that memory is
+/// read-only.
 fn agree(questions: &AttributeQuestions, habits: Habits, x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
     let (mut said, mut layout) = (Layout::EMPTY, Layout::EMPTY);

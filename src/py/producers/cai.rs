@@ -45,7 +45,7 @@ pub(crate) struct ImportOptions<'a, 'py> {
     pub(crate) dtype: Option<&'a Bound<'py, PyAny>>,
 }
 
-/// Imports `x` by its CAI dict, or by the attributes that say the same. Does not hand the array over.
+/// Imports `x` by its CAI dict, or by attributes with the same information. The consumer's stream does not wait yet.
 pub(crate) fn import<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,

@@ -266,7 +266,7 @@ pub(crate) fn consume_later(py: Python<'_>, source: &mut HeldMemory) -> Option<U
     if source.by == By::Capsule { source.take_later(py) } else { None }
 }
 
-/// Also opens the GPU in the driver.
+/// Also has the CUDA driver retain the GPU's primary context, by [`Handle::open`].
 #[inline(always)]
 pub(crate) fn place(py: Python<'_>, driver: &Handle, array: &Descriptor) -> Result<Place> {
     let place = place_of(driver, array)?;
@@ -284,7 +284,8 @@ fn check_device(named: Option<Device>, array: &Descriptor) -> Result<()> {
     if array.ptr() == 0 || named.kind != said.kind || named.id == said.id {
         return Ok(());
     }
-    let got = format!("({}, {}) for memory of (2, {})", named.kind.code(), named.id, said.id);
+    let [said, got] = [said, named].map(|device| format!("({}, {})", device.kind.code(), device.id));
+    let got = format!("{got} for memory of {said}");
     Err(Error::at(Kind::DeviceElsewhere, "__dlpack_device__", got))
 }
 

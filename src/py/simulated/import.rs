@@ -58,7 +58,7 @@ pub(super) fn _simulated_import_capsule<'py>(capsule: &Bound<'py, PyCapsule>) ->
     })
 }
 
-/// Imports `x` by its exchange API. Returns an `_Import` and the producer's current stream.
+/// Imports `x` through its exchange API. Returns an `_Import` and the producer's current stream.
 #[pyfunction]
 pub(super) fn _simulated_import_exchange<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || {
@@ -68,7 +68,7 @@ pub(super) fn _simulated_import_exchange<'py>(x: &Bound<'py, PyAny>) -> Answer<'
     })
 }
 
-/// Borrows `x` by its exchange API. Returns the array's region and the producer's current stream.
+/// Borrows `x` through its exchange API. Returns the array's region and the producer's current stream.
 #[pyfunction]
 pub(super) fn _simulated_borrow_exchange<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || {

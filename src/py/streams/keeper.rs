@@ -18,7 +18,7 @@ pub(super) enum Keeper {
     /// The exporter of the dict that names the stream, and perhaps a second keeper, which is asked first.
     Exporter(Box<(Exporter, Option<Self>)>),
     Rust(Box<RustStream>),
-    /// Nothing keeps this blocking stream, so the bridge uses the legacy default stream in its place.
+    /// Nothing keeps the blocking stream alive, so the bridge uses the legacy default stream in its place.
     StandIn,
 }
 

@@ -83,7 +83,7 @@ pub(super) fn apart(handle: u64, ordinal: i32) -> Option<&'static dyn StreamPool
     all.into_iter().find(of).map(|(_, pool)| pool)
 }
 
-/// Whether the pool has the handle; `None` if the pool is not listed yet.
+/// Whether the pool's handles on the GPU include `handle`. `None` until [`is_listed`] has stored the pool's handles.
 fn known(pool: usize, ordinal: i32, handle: u64) -> Option<bool> {
     let listed = POOLS.listed.lock().unwrap_or_else(PoisonError::into_inner);
     let listed = listed.iter().find(|listed| listed.pool == pool && listed.ordinal == ordinal)?;

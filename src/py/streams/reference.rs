@@ -23,7 +23,8 @@ use crate::stream::{Alive, Ready, Stream};
 
 #[derive(Debug)]
 pub(crate) struct StreamRef {
-    /// The name has the driver's number only if a keeper is an object that can be closed.
+    /// Has the stream's number (`cuStreamGetId`) only if the keeper, or an exporter's second keeper, is
+    /// [`Keeper::Object`].
     name: StreamName,
     place: Place,
     /// The number (`cuCtxGetId`) of the stream's context: a stream is destroyed with its context.

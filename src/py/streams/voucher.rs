@@ -17,7 +17,8 @@ use crate::py::this_thread::Once;
 pub(super) struct Voucher {
     object: Py<PyAny>,
     weak: Option<Py<PyWeakrefReference>>,
-    /// Whether `__del__` had run before the bridge got the object. If so, only the weak reference shows garbage.
+    /// Whether `__del__` had run before the bridge got the object. False without a weak reference. If true, only a
+    /// cleared weak reference shows that the object is garbage.
     came_back: bool,
 }
 
@@ -65,7 +66,8 @@ pub(super) fn is_unasked() -> bool {
     Once::Unasked.is_on()
 }
 
-/// While `call` runs, this thread asks no held object and no library's Python function for a stream.
+/// While `call` runs, this thread does not ask the objects of [`Voucher`]s for streams, and does not call the
+/// libraries' [`Functions`](crate::py::library::Functions).
 pub(crate) fn unasked<R>(call: impl FnOnce() -> R) -> R {
     let _once = Once::Unasked.begin();
     call()

@@ -152,7 +152,8 @@ pub(crate) fn capsule_of_copy<'py>(
     capsule_of(py, array, false, versioned, Keep(copied))
 }
 
-/// Holds the array while a copy reads it on `on`. Dropping the guard makes the producer's stream wait for `on`.
+/// Holds the array while a copy reads it on `on`. Dropping the guard is an end: the producer's next work runs after the
+/// work on `on`.
 fn reading(
     py: Python<'_>,
     view: &BaseView,

@@ -188,7 +188,7 @@ impl BaseView {
         }
     }
 
-    /// Asking for the parts counts as a read.
+    /// Records a read of the view, as reading the dict does ([`HeldMemory::read`]).
     pub(crate) fn parts<'py>(&self, py: Python<'py>) -> PyResult<ArrayParts<'py>> {
         self.is_read(py);
         let (array, (_, device)) = (&self.array, self.pair());
