@@ -152,12 +152,6 @@ def test_a_refused_argument_is_named_and_the_others_are_given_back(cuda, library
     assert bad.exports == 0
 
 
-def test_a_function_that_only_reads_is_vouched_for(cuda, library):
-    x = cuda.array([1.0] * 4, speaks="dlpack", readonly=True)
-    assert adapt(lambda a: a.view.ptr, "stand_in", readonly=False)(x) == x.ptr
-    assert x.exports == 0
-
-
 class Made(NamedTuple):
     one: Any
     host: Any

@@ -18,22 +18,6 @@ EXCHANGE_KINDS = ["dlpack-exchange", "dlpack-borrowed"]
 EVERYTHING = ("exchange", "dlpack", "cai")
 
 
-@pytest.mark.parametrize("speaks", ["dlpack", "dlpack-legacy", "dlpack-strict"])
-@ORDERED
-def test_dlpack_orders_the_pending_stream_before_the_consumers(cuda, speaks, ordered):
-    p, c = cuda.stream("p"), cuda.stream("c")
-    x = cuda.array([0.0], speaks=speaks)
-    p.fill(x, 7.0)
-    if not ordered:
-        cuda.suppress("cuStreamWaitEvent")
-    kept = x.__dlpack__(stream=c.handle)
-    seen = c.read(x)
-    cuda.synchronize()
-    assert seen.value == ([7.0] if ordered else [0.0])
-    assert kinds(cuda) == ([] if ordered else ["race"])
-    assert kept is not None
-
-
 @pytest.mark.parametrize("speaks", DLPACK)
 def test_dlpack_without_a_stream_is_ready_on_the_legacy_default_stream(cuda, speaks):
     x = cuda.array([0.0], speaks=speaks)

@@ -358,30 +358,6 @@ class Interrupted:
         return (0, self.stream.handle)
 
 
-@pytest.mark.parametrize("error", INTERRUPTS)
-def test_an_interrupted_hand_over_is_a_slice_with_the_interrupt(error, traced, cuda):
-    stream = Interrupted(cuda.stream("c"), error)
-    x = cuda.array(shape=4)
-    stream.now = True
-    with traced(), pytest.raises(error):
-        to_cai(x, stream=stream)
-    (refused,) = traced.read().slices("exchange")
-    assert refused["args"]["error"].startswith(error.__name__)
-
-
-@pytest.mark.parametrize("error", INTERRUPTS)
-def test_an_interrupted_release_failed_and_the_next_one_is_done(error, traced, cuda):
-    stream = Interrupted(cuda.stream("c"), error)
-    view = to_cai(cuda.array(shape=4, stream=cuda.stream("p"), speaks="cai3"), stream=stream)
-    with traced():
-        stream.now = True
-        with pytest.raises(error):
-            view.release()
-        stream.now = False
-        view.release()
-    assert traced.read().releases() == [("release()", "failed"), ("release()", "done")]
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("error", INTERRUPTS)
 def test_an_interrupted_end_of_a_copy_is_put_off_and_done_later(error, traced, cuda):
