@@ -10,7 +10,7 @@ import weakref
 import capsules
 import numpy as np
 import pytest
-from fakes import only_cai
+from fakes import interface, only_cai
 from moving import host_waits
 
 from cai_bridge import HostSyncWarning, adapt, convert, from_cai, to_cai, to_dlpack
@@ -48,11 +48,6 @@ def read_on(stream, view):
     pending = stream.read(view, name="the read")
     SimulatedCuda.current().synchronize()
     return pending.value
-
-
-def dict_of(memory, **how):
-    said = {"shape": (4,), "typestr": "<f4", "data": (memory.ptr, False), "version": 3}
-    return {**said, "strides": None, **how}
 
 
 def capsule_of(memory, owner=None):
@@ -112,12 +107,12 @@ ORDERED = {
     # It is of another module, and is made for a stream.
     "cuda.core's strided view": lambda cuda, on, x: a_buffer(x, "cuda.core._memoryview"),
     "a default stream in a stored dict": lambda cuda, on, x: named(
-        "cuml.internals.array", __cuda_array_interface__=dict_of(x, stream=1)
+        "cuml.internals.array", __cuda_array_interface__=interface(x, stream=1)
     )(),
     "a dict defined anew": lambda cuda, on, x: type(
         "Array",
-        (named("pycuda.gpuarray", __cuda_array_interface__=dict_of(x, stream=None)),),
-        {"__module__": "my", "__cuda_array_interface__": dict_of(x, stream=on.handle)},
+        (named("pycuda.gpuarray", __cuda_array_interface__=interface(x, stream=None)),),
+        {"__module__": "my", "__cuda_array_interface__": interface(x, stream=on.handle)},
     )(),
     "a __dlpack__ defined anew": lambda cuda, on, x: type(
         "Ordered",
@@ -169,7 +164,7 @@ def test_a_buffer_of_jaxs_callback_is_no_array_of_jaxs(is_written, on, mine, cud
         "jax.experimental.buffer_callback",
         __dlpack_device__=lambda _: (2, 0),
         __dlpack__=lambda _, **wishes: capsules.HandMade(memory.ptr, **fields).capsule(),
-        __cuda_array_interface__=dict_of(memory, version=2, data=(memory.ptr, not is_written)),
+        __cuda_array_interface__=interface(memory, version=2, data=(memory.ptr, not is_written)),
     )()
     for view in (to_cai(buffer, stream=mine), from_cai(buffer, stream=on)):
         assert view.readonly is not is_written
@@ -182,7 +177,7 @@ def test_a_class_that_is_derived_from_a_librarys_has_its_habits(derived, on, min
     """PyCUDA's dict says None for its stream, and pyAMReX's, whatever is pending."""
     memory = written(cuda, on)
     module = "pycuda.gpuarray" if derived else "amrex.space3d.amrex_3d_pybind"
-    kind = named(module, __cuda_array_interface__=dict_of(memory, stream=None))
+    kind = named(module, __cuda_array_interface__=interface(memory, stream=None))
     if derived:
         kind = type("Array", (kind,), {"__module__": "reikna.cluda.cuda"})
     assert read_on(mine, to_cai(kind(), stream=mine)) == SEEN
@@ -195,7 +190,7 @@ def test_a_class_that_defines_its_dlpack_anew_is_asked_for_it(on, mine, cuda):
         "cupy",
         __dlpack__=lambda _, stream=None: capsule_of(memory),
         __dlpack_device__=lambda _: (2, 0),
-        __cuda_array_interface__=dict_of(memory, stream=on.handle),
+        __cuda_array_interface__=interface(memory, stream=on.handle),
     )
 
     def flushed(_, stream=None):
@@ -212,7 +207,7 @@ class Base:
 
     @property
     def __cuda_array_interface__(self):
-        return dict_of(self.memory, stream=1)
+        return interface(self.memory, stream=1)
 
 
 class ManagedNDArray(Base, np.ndarray):
@@ -345,7 +340,7 @@ def test_what_stands_for_an_array_says_where_it_is_itself(cuda):
 def stored(cuda, module, on):
     """A ``CumlArray`` keeps the dict that it read of a CuPy array, and not CuPy's stream."""
     memory = written(cuda, on, memory="pool")
-    dictionary = dict_of(memory, stream=on.handle)
+    dictionary = interface(memory, stream=on.handle)
     return named(module, __cuda_array_interface__=dictionary, memory=memory)()
 
 
@@ -410,7 +405,7 @@ def test_an_image_that_makes_one_capsule_is_taken_by_its_dict(on, mine, cuda):
         "nvidia.nvimgcodec.nvimgcodec_impl",
         __dlpack_device__=lambda _: (2, 0),
         __dlpack__=export,
-        __cuda_array_interface__=dict_of(memory, stream=on.handle),
+        __cuda_array_interface__=interface(memory, stream=on.handle),
     )()
     for _ in range(2):
         assert read_on(mine, to_cai(image, stream=mine)) == SEEN
