@@ -28,7 +28,7 @@ def test_a_full_array_is_made_and_filled_on_the_current_stream(lab):
     library = Library()
     with library.on(library.stream()) as stream:
         array = library.full((2, 3), "float32", 5.0)
-    assert [one.handle for one in array._memory.streams] == [stream.handle]
+    assert producers.pending(array) == [stream.handle]
     assert array.tolist() == [[5.0] * 3] * 2
     assert lab.reports() == []
 

@@ -90,8 +90,8 @@ class MuteError(Exception):
 @pytest.mark.parametrize(
     ("method", "only", "error", "evidence"),
     [
-        ("made", "cai-shape", SystemExit(0), "raised SystemExit: 0"),
-        ("made", "cai-shape", MuteError(), "raised MuteError: its text raised ValueError"),
+        ("empty", "cai-shape", SystemExit(0), "raised SystemExit: 0"),
+        ("empty", "cai-shape", MuteError(), "raised MuteError: its text raised ValueError"),
         *(
             ("__getitem__", only, RuntimeError("out of luck"), "raised RuntimeError: out of luck")
             for only in ("cai-values", "cai-offset", "cai-reversed")
@@ -196,7 +196,7 @@ def test_what_an_adapter_cannot_be_judged_without_is_named(lab):
 
 def test_an_adapter_of_a_function_says_its_line():
     def make(shape, dtype):
-        return Library.array.made(shape, dtype)
+        return Library.array.empty(shape, dtype)
 
     report = check_producer(make, only=("cai-readonly", "cai-pending", "cai-shape"))
     line = make.__code__.co_firstlineno
@@ -241,9 +241,9 @@ def test_what_the_kit_itself_raises_is_told_too(lab):
 
 @pytest.mark.parametrize(("at", "is_told"), [(0, False), (4, False), (8, False), (2, True)])
 def test_a_slice_next_to_the_array_is_a_copy_and_one_that_reaches_beyond_is_none(at, is_told, lab):
-    x = Library.array.made((12,), "float32")
-    ptr = x._region.ptr
-    lab.put(x._region, [float(place) for place in range(12)])
+    x = Library.array.empty((12,), "float32")
+    ptr = x.region.ptr
+    lab.put(x.region, [float(place) for place in range(12)])
     part, whole = (Region(ptr + 4 * one, (4,), (4,), "float32", 4) for one in (at, 4))
     if is_told:
         with pytest.raises(UnmetError, match="reaches from byte -8 to 8 of the array's 16"):
@@ -268,11 +268,11 @@ def test_what_a_typestr_is_of(typestr, dtype, is_one):
 def test_an_array_without_items_is_read_with_what_its_producer_says(lab):
     (said,) = describe(HandMade(4096, form="legacy", shape=(0, 3), null=["strides"]).capsule())
     assert said.strides == (12, 4)
-    x = Library.array.made((2,), "float32")
+    x = Library.array.empty((2,), "float32")
     notes = {0: "ptr: the specification asks for 0 where there are no items"}
     for extent in (0, 2):
         entries = {"shape": (extent,), "typestr": "<f4", "version": 3, "strides": None}
-        (said,) = describe(OnlyCai({**entries, "data": (x._region.ptr, False)}))
+        (said,) = describe(OnlyCai({**entries, "data": (x.region.ptr, False)}))
         assert notes.get(extent) in (*said.notes, None)
         assert bool(said.notes) == (extent in notes)
 

@@ -23,17 +23,17 @@ PLACE = f"Consumer, {near(str(EXAMPLES / 'toy_library.py'))}:{LINE}"
 
 def worked_on(array):
     """Queue work on a stream of the array's own: it writes what is there."""
-    if array._memory.bytes is not None and not array._region.readonly:
+    if array.memory.block is not None and not array.readonly:
         stream = device().stream()
-        array._memory.order_before(stream)
-        stream.launch(writes=[array._region], name="the library's own work")
-        array._memory.used_on(stream)
+        array.memory.order_before(stream)
+        stream.launch(writes=[array.region], name="the library's own work")
+        array.memory.queued(stream)
     return array
 
 
 @classmethod
 def with_work_pending(cls, shape, dtype):
-    return worked_on(Array.made.__func__(cls, shape, dtype))
+    return worked_on(Array.empty.__func__(cls, shape, dtype))
 
 
 def sliced_with_work_pending(self, index):
@@ -41,16 +41,16 @@ def sliced_with_work_pending(self, index):
 
 
 def filled_behind_its_own_work(self, value):
-    self._memory.order_before(current_stream())
+    self.memory.order_before(current_stream())
     Array.fill(self, value)
 
 
 KINDS = {
     "as it is": Library.array,
-    "in garbage cycles": speaking("Circular", made=in_a_circle),
+    "in garbage cycles": speaking("Circular", empty=in_a_circle),
     "always at work": speaking(
         "Busy",
-        made=with_work_pending,
+        empty=with_work_pending,
         __getitem__=sliced_with_work_pending,
         fill=filled_behind_its_own_work,
     ),

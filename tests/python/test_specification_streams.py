@@ -160,7 +160,7 @@ def test_work_on_the_provided_stream_needs_no_wait_and_returns_at_once(cuda, doo
     ],
 )
 def test_one_stream_comes_after_all_on_which_a_library_has_queued_work(cuda, door, speaks):
-    x = speaking("Several", doors=(speaks,)).made((8,), "float32")
+    x = speaking("Several", doors=(speaks,)).empty((8,), "float32")
     streams = [cuda.stream(name) for name in ("7", "9", "15")]
     for at, stream in enumerate(streams):
         with working_on(stream):
