@@ -295,15 +295,6 @@ def of_children(monkeypatch, producers, jobs=1, limit_s=60.0, **how):
     return matrix, kind.made, told
 
 
-def test_a_crash_in_the_middle_of_a_pair_costs_the_rest_of_it(monkeypatch):
-    matrix, made, told = of_children(monkeypatch, ["simulated"], rights=2, code=-11)
-    assert [one.route for one in matrix.cells] == [route.name for route in ROUTES]
-    assert [one["values"].outcome for one in matrix.cells] == ["right"] * 2 + ["crashed"] * 5
-    assert matrix.cells[2]["values"].detail == "the process ended by SIGSEGV"
-    assert told == list(matrix.cells)
-    assert len(made) == 1
-
-
 def test_what_a_process_writes_last_is_told_and_the_limit_is_for_all_at_once(monkeypatch):
     matrix, _, told = of_children(
         monkeypatch, ["one", "two"], jobs=2, limit_s=0.5, rights=1, last=1, code=None
