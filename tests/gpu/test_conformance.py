@@ -13,7 +13,6 @@ from cai_bridge.conformance import (
     Late,
     check_consumer,
     check_producer,
-    handle_of,
     producer_named,
 )
 from cai_bridge.conformance.judging import SOMETIMES
@@ -96,26 +95,6 @@ def test_an_unordered_read_is_found(lab):
             found += "-1.0 instead of" in str(unmet)
         missed += lab._shown - shown
     assert (found, missed) == (5, 0)
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize("library", ["torch", "cupy", "numba", "jax", "tvm-ffi"])
-def test_a_librarys_late_write_is_late(lab, note, library):
-    try:
-        producer = producer_named(library)
-    except ValueError as missing:
-        pytest.skip(str(missing))
-    for value in lab.values():
-        late = producer.late(lab, value)
-        assert late.hold.pending
-        start = time.perf_counter()
-        late.hold.release()
-        if late.stream is not None:
-            lab.wait(handle_of(late.stream))
-        lab.synchronize()
-        held = 1e3 * (time.perf_counter() - start)
-        assert not late.hold.pending
-    note(f"{library}'s late write ends {held:.2f} ms after its release")
 
 
 @pytest.mark.alone

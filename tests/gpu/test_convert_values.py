@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from cai_bridge import DLPackView, convert
 
-from .converting import FROM, PAIRS, SEEN, TO, WORKERS, make, needs, pointer
+from .converting import PAIRS, SEEN, TO, WORKERS, make, needs, pointer
 from .libraries import STANDARD, host_values, pointer_of, same_bits
 from .streams import handle_of
 from .test_values import COMPACT, LAYOUTS, REVERSED, check_layout, layouts
@@ -45,16 +44,6 @@ def test_every_layout_that_the_library_has(driver, source, sink, layout):
     driver.synchronize()
     seen = SEEN[sink](convert(array, sink))
     check_layout(seen, host, pointer_of(array, source), strides=sink != "jax")
-
-
-@pytest.mark.parametrize("source", FROM)
-@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
-def test_numpy_is_given_a_copy_on_the_host(driver, source, dtype):
-    needs(source)
-    host = host_values(dtype)
-    made = convert(make(source, host), np)
-    assert type(made) is np.ndarray
-    assert same_bits(made, host)
 
 
 def test_libraries_are_named_by_their_modules_and_types(driver):

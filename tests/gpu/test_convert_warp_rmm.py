@@ -145,18 +145,6 @@ def test_what_warp_wrote_late_is_there(place, note, sink):
     check_late(place, note, Warp(place), WORKERS[sink](place), tried=False)
 
 
-def test_warps_own_import_of_a_view_is_in_order_though_it_ignores_the_dicts_stream(place):
-    one, other = WORKERS["torch"](place), Warp(place)
-    for value in range(1, RUNS + 1):
-        tensor = one.written(float(value))
-        with one.working(), other.working():
-            view = to_cai(tensor)
-            made = other.warp.array(data=view, dtype=other.warp.float32, device="cuda:0")
-            other.read(made)
-            del made, view
-        assert bool((other.seen() == float(value)).all())
-
-
 @pytest.mark.parametrize("dtype", [one for one in STANDARD if not one.startswith("complex")])
 def test_warp_reads_every_type_that_it_has_without_a_copy(driver, dtype):
     warp = pytest.importorskip("warp")

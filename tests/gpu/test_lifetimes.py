@@ -7,7 +7,6 @@ from __future__ import annotations
 import gc
 import time
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -59,24 +58,6 @@ def test_a_consumer_keeps_the_owner_after_every_name_is_dropped(words, library):
     assert gone() is None
 
 
-WAYS: dict[str, Callable[[Any], Any]] = {
-    "the exchange API": to_cai,
-    "a legacy capsule": lambda tensor: to_cai(tensor.__dlpack__()),
-    "a versioned capsule": lambda tensor: to_cai(tensor.__dlpack__(max_version=(1, 0))),
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_cai_view_keeps_torchs_memory_and_gives_it_back(torch_bytes, way):
-    before = torch_bytes()
-    view = WAYS[way](new_torch())
-    assert torch_bytes() > before
-    view.release()
-    assert torch_bytes() == before
-    del view
-    assert torch_bytes() == before
-
-
 @pytest.mark.parametrize("consumer", ["cupy", "numba", "torch"])
 def test_a_cai_consumer_keeps_torchs_memory_alive_after_every_name_is_dropped(
     torch, torch_bytes, consumer
@@ -96,18 +77,6 @@ def test_a_cai_consumer_keeps_torchs_memory_alive_after_every_name_is_dropped(
     del array, other
     gc.collect()
     assert torch_bytes() == before
-
-
-def test_a_dlpack_consumer_keeps_cupys_memory_and_gives_it_back(torch, cupy_bytes):
-    before = cupy_bytes()
-    tensor = torch.from_dlpack(from_cai(new_cupy()))
-    other = new_cupy()
-    other.fill(9.0)
-    torch.cuda.synchronize()
-    assert set(tensor.tolist()) == {7.0}
-    del tensor, other
-    gc.collect()
-    assert cupy_bytes() == before
 
 
 def test_a_thousand_hand_overs_leave_nothing_behind(torch, cupy, torch_bytes, cupy_bytes):

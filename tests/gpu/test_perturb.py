@@ -10,18 +10,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import statistics
 import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from cai_bridge._cli import perturbed
-from cai_bridge._cli.perturbed import LIBRARY, Program
+from cai_bridge._cli.perturbed import LIBRARY
 
 from . import perturb_judged
-from .perturb_judged import PROGRAMS
 
 PROGRAMS_OF = {
     # Where the host is early, naming takes many runs: these begin first.
@@ -103,32 +99,3 @@ def test_a_training_loop_stays_the_same(kind, note):
     captured = [one["captured"] for one in found["runs"]]
     assert all(captured) == (kind == "prefetch"), found
     assert not any(one["failed"] for one in found["runs"]), found
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize("kind", ["plain", "prefetch"])
-def test_how_much_slower_a_training_loop_is(kind, note):
-    pytest.importorskip("torch")
-    command = (sys.executable, str(PROGRAMS / "training.py"), kind)
-
-    def seconds(lines: list[str]) -> float:
-        return next(float(one.split()[1]) for one in lines if one.startswith("TIME"))
-
-    def alone() -> float:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        return seconds(done.stdout.splitlines())
-
-    def under(mode: str, **asked: object) -> float:
-        return seconds(perturbed.run(Program(command), mode, **asked).lines)
-
-    own = statistics.median(alone() for _ in range(RUNS))
-    slower = {
-        name: statistics.median(under(mode, **asked) for _ in range(RUNS)) / own
-        for name, mode, asked in (
-            ("serial", "serial", {}),
-            ("seed 0", "late", {"seed": 0}),
-        )
-    }
-    said = ", ".join(f"{name} x {factor:.2f}" for name, factor in slower.items())
-    note(f"training {kind}: {own:.4f} s by itself, {said}")
-    assert max(slower.values()) < 200, said

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from cai_bridge import from_cai, to_cai
@@ -100,16 +99,6 @@ def torch_on(kind: str) -> tuple[Any, Any]:
     return tensor, stream
 
 
-@pytest.mark.parametrize("kind", ["default", "side"])
-def test_the_dict_names_torchs_current_stream(driver, torch, kind):
-    tensor, stream = torch_on(kind)
-    with torch.cuda.stream(stream):
-        view = to_cai(tensor)
-    assert view.stream == handle_of(stream)
-    assert view.__cuda_array_interface__["stream"] == handle_of(stream)
-    assert view.__cuda_array_interface__["version"] == 3
-
-
 @pytest.mark.parametrize("consumer", KINDS)
 @pytest.mark.parametrize("producer", ["default", "side"])
 def test_a_stream_given_to_to_cai_waits_for_torchs_and_is_named(
@@ -123,34 +112,6 @@ def test_a_stream_given_to_to_cai_waits_for_torchs_and_is_named(
         view = to_cai(tensor, stream=target)
     assert driver.is_pending(target)
     assert view.__cuda_array_interface__["stream"] == target
-
-
-@pytest.mark.parametrize("kind", ["null", "ptds", "blocking", "non-blocking"])
-def test_from_cai_takes_cupys_current_stream_from_its_dict(driver, cupy, kind):
-    made = {
-        "null": lambda: cupy.cuda.Stream.null,
-        "ptds": lambda: cupy.cuda.Stream.ptds,
-        "blocking": cupy.cuda.Stream,
-        "non-blocking": lambda: cupy.cuda.Stream(non_blocking=True),
-    }
-    stream = made[kind]()
-    with stream:
-        view = from_cai(cupy.arange(4))
-    assert view.stream == handle_of(stream)
-
-
-@pytest.mark.parametrize("kind", ["none", "legacy", "per-thread", "side"])
-def test_from_cai_takes_the_stream_that_numbas_array_was_made_with(driver, kind):
-    cuda = pytest.importorskip("numba.cuda")
-    made = {
-        "legacy": cuda.legacy_default_stream,
-        "per-thread": cuda.per_thread_default_stream,
-        "side": cuda.stream,
-    }
-    stream = made[kind]() if kind in made else 0
-    array = cuda.device_array(4, dtype=np.float32, stream=stream)
-    # Numba's 0 is its default stream, the legacy one.
-    assert from_cai(array).stream == (handle_of(stream) if stream else 1)
 
 
 def stream_objects(library: str) -> list[Any]:
