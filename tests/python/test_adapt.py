@@ -57,24 +57,6 @@ def test_what_cannot_be_adapted_is_refused_before_there_is_a_call(case):
         adapt(function, **how)
 
 
-@pytest.mark.parametrize("speaks", ["exchange", ("exchange", "cai2")])
-def test_the_function_works_in_order_and_gives_the_memory_back_in_order(
-    cuda, library, producer, speaks
-):
-    x, read = made_on(cuda, producer, 7.0, speaks), []
-
-    @adapt(to="stand_in")
-    def function(x):
-        read.append(x.read())
-        x.write(14.0)
-
-    function(x)
-    seen = producer.read(x)
-    producer.fill(x, 9.0, name="the producer's next write")
-    cuda.synchronize()
-    assert (read[0].value, seen.value, x.exports) == ([7.0] * 4, [14.0] * 4, 0)
-
-
 def test_all_kinds_of_arguments_are_converted_with_one_event(cuda, library, producer):
     xs = [made_on(cuda, producer, float(i)) for i in range(10)]
     seen = []
