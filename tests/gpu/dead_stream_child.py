@@ -133,16 +133,6 @@ def cupy_consumer_whose_stream_is_dropped() -> None:
     del view, array
 
 
-def numba_consumer_whose_stream_is_dropped() -> None:
-    from numba import cuda
-
-    stream = cuda.stream()
-    view = to_cai(torch_array(), stream=stream)
-    del stream
-    gc.collect()
-    del view
-
-
 def closed_object_of_cuda_core() -> None:
     from cuda.core import Device
 

@@ -19,8 +19,8 @@ SCENARIOS = [
     *("bare_consumer_of_to_cai", "bare_consumer_of_a_capsule", "bare_declared_producer"),
     *("torch_external_consumer", "cupy_external_consumer", "numba_external_consumer"),
     *("cupy_producer_whose_stream_is_dropped", "cupy_consumer_whose_stream_is_dropped"),
-    *("numba_consumer_whose_stream_is_dropped", "closed_object_of_cuda_core"),
-    *("thread_that_ended", "numba_resets_the_context", "numba_resets_it_with_ends_pending"),
+    *("closed_object_of_cuda_core", "thread_that_ended"),
+    *("numba_resets_the_context", "numba_resets_it_with_ends_pending"),
 ]
 """Functions of the child, which is not imported here: it starts the driver."""
 
