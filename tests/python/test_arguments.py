@@ -84,5 +84,7 @@ def test_a_wrong_argument_is_refused_in_these_words(row, cuda, tmp_path):
     with pytest.raises(expected) as caught:
         eval(row["program"], names)
     assert str(caught.value) == row["message"]
+    # What is refused opens no file; of two traces the first is open.
+    assert any(tmp_path.iterdir()) == ("trace(path), " in row["program"])
     # The device reports a handle that no stream has, too.
     cuda.clear_reports()

@@ -206,21 +206,6 @@ def test_a_driver_call_can_be_made_to_fail(cuda):
     assert cuda.calls == []
 
 
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        (lambda cuda: cuda.fail("cuFree"), "cuEventRecord"),
-        (lambda cuda: cuda.fail("cuEventRecord", nth=0), "nth"),
-        (lambda cuda: cuda.fail("cuEventRecord", error="CUDA_SUCCESS"), "CUDA_ERROR_UNKNOWN"),
-        (lambda cuda: cuda.fail("cuEventRecord", error=0), "code"),
-        (lambda cuda: cuda.suppress("cuPointerGetAttributes"), "cuStreamWaitEvent"),
-    ],
-)
-def test_a_fault_that_cannot_be_is_refused(cuda, fault, message):
-    with pytest.raises(ValueError, match=message):
-        fault(cuda)
-
-
 def test_a_race_names_the_bridges_own_call_where_there_is_no_other(cuda):
     p, c = cuda.stream("p"), cuda.stream("c")
     x, z = (cuda.array([0.0, 0.0], speaks="exchange") for _ in range(2))

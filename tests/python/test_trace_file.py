@@ -16,8 +16,6 @@ import cai_bridge
 from cai_bridge import from_cai, to_cai, trace
 from cai_bridge._trace_format import write
 
-MAIN = "host threads / MainThread"
-
 
 def use(cuda):
     from_cai(to_cai(cuda.array(shape=4))).__dlpack__()
@@ -112,31 +110,6 @@ def test_what_is_beyond_the_limit_is_left_out_and_counted(limit, traced, cuda):
     assert seen.about["left_out"] == out
     assert marks == [("g", f"{out} events are left out: the limit was reached")] * (out > 0)
     assert len(seen.timed) == 20 - out + len(marks)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("path", 1), "got 1; allowed: a str, bytes or a path-like object"),
-        (("path", True), "got True; allowed: a str, bytes or a path-like object"),
-        (("path", None), "got None; allowed: a str, bytes or a path-like object"),
-        (("limit", 0), "got 0; allowed: an integer of 1 or more"),
-        (("limit", -1), "got -1; allowed: an integer of 1 or more"),
-        (("limit", "5"), "got '5'; allowed: an integer of 1 or more"),
-        (("limit", True), "got True; allowed: an integer of 1 or more"),
-        (("limit", 2.5), "got 2.5; allowed: an integer of 1 or more"),
-        (("streams", 5), "got 5; allowed: a mapping of handles to names, {7: 'mine'}"),
-        (("streams", {"s": "x"}), "got {'s': 'x'}; allowed: a mapping of handles to names, "),
-    ],
-)
-def test_an_argument_is_refused_before_a_file_is_opened(arguments, said, tmp_path, capfd):
-    name, value = arguments
-    with pytest.raises((TypeError, ValueError), match=f"^{re.escape(f'{name}: {said}')}"):
-        trace(**{"path": tmp_path / "trace.json", name: value})
-    assert not list(tmp_path.iterdir())
-    # Standard output is open: an integer was no file of the process.
-    print("still here", flush=True)
-    assert capfd.readouterr().out == "still here\n"
 
 
 def test_a_trace_is_for_one_block_and_as_a_decorator_for_one_call(tmp_path, cuda):
