@@ -198,8 +198,11 @@ def test_what_is_refused_is_a_slice_with_the_error(traced, cuda):
     for view in released:
         view.release()
     readonly = from_cai(only_cai(cuda.array(shape=4)), readonly=True)
+    interrupted = Interrupted(cuda.stream("c"), KeyboardInterrupt)
+    interrupted.now = True
     with traced():
         for call in (
+            lambda: to_cai(cuda.array(shape=4), stream=interrupted),
             lambda: to_cai(3),
             lambda: from_cai(3),
             lambda: convert(3, "cai"),
@@ -215,11 +218,12 @@ def test_what_is_refused_is_a_slice_with_the_error(traced, cuda):
             lambda: convert(cuda.array(shape=4), "cai", readonly="yes"),
             lambda: readonly.__dlpack__(copy="yes"),
         ):
-            with pytest.raises((TypeError, ValueError, BufferError, AttributeError)):
+            errors = TypeError, ValueError, BufferError, AttributeError, KeyboardInterrupt
+            with pytest.raises(errors):
                 call()
     seen = [(e["name"], e["args"]["error"]) for e in traced.read().slices("exchange")]
     assert [(name, error.split(":")[0]) for name, error in seen] == [
-        *(("to_cai", "TypeError"), ("from_cai", "TypeError")),
+        *(("to_cai", "KeyboardInterrupt"), ("to_cai", "TypeError"), ("from_cai", "TypeError")),
         *(("convert", error) for error in ("TypeError", "TypeError", "BufferError")),
         *(("to_cai", "ValueError"), ("__cuda_array_interface__", "BufferError")),
         *(("__dlpack__", "BufferError"), *[("exchange API", "BufferError")] * 2),
