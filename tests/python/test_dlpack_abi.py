@@ -143,7 +143,14 @@ WHOLE |= {"byte_offset": 24, "flags": READ_ONLY | IS_COPIED}
 FIELDS = [
     (
         {**WHOLE, "form": "1.2"},
-        {**WHOLE, "version": (1, 2), "readonly": True, "data": 4096, "ptr": 4120},
+        {
+            **WHOLE,
+            "version": (1, 2),
+            "readonly": True,
+            "data": 4096,
+            "ptr": 4120,
+            "has_deleter": True,
+        },
     ),
     ({"flags": IS_COPIED}, {"readonly": False}),
     # A count of dimensions that cannot be is told, and not followed.
