@@ -50,8 +50,8 @@ impl Buffer {
         made.kept_if(driver, on, copied)
     }
 
-    /// Copies the first `bytes` bytes of `memory`, on `on`. If `memory` is pinned, CUDA may read it after the call
-    /// returns.
+    /// Copies the first `bytes` bytes of `memory`, on `on`. CUDA can still read pinned `memory` after the call has
+    /// returned.
     pub fn from_host(
         driver: &Handle,
         memory: &Arc<HostMemory>,
@@ -93,7 +93,7 @@ impl Buffer {
         self.ptr
     }
 
-    /// Fails if the memory's context was destroyed. Before CUDA 12 the check does not notice a destroyed context.
+    /// From CUDA 12 on, fails if the memory's context was destroyed.
     pub fn check(&self, driver: &dyn Driver) -> Result<()> {
         match self.context {
             Some((context, life)) if driver.life(context).ok() != Some(life) => {
@@ -108,7 +108,7 @@ impl Buffer {
     }
 
     /// Frees the memory after the work queued on `on`. If the memory comes from no pool, the host waits for that work,
-    /// so the call fails while `on` is captured.
+    /// so the call fails while a graph capture forbids the wait.
     pub fn free(&mut self, driver: &Handle, on: Alive<'_>) -> Result<()> {
         if self.ptr == 0 {
             return Ok(());
@@ -153,7 +153,7 @@ pub fn plan(array: &Descriptor) -> Result<Option<CopyPlan>> {
     Ok(CopyPlan::new(&bytes, 1))
 }
 
-/// Only device memory of another GPU needs [`CopyRoute::Peer`]: every GPU can access pinned and managed memory.
+/// [`CopyRoute::Peer`] is only for device memory of another GPU, not for pinned or managed memory.
 fn route(
     driver: &dyn Driver,
     array: &Descriptor,
@@ -171,7 +171,7 @@ fn route(
     }
 }
 
-/// The context of `on` must be current, its GPU must reach both memories, and `array` must be ready on `on`.
+/// The context of `on` must be current, the GPU of `on` must reach both memories, and `array` must be ready on `on`.
 pub fn copy_to(driver: &dyn Driver, array: &Descriptor, target: u64, on: Alive<'_>) -> Result<()> {
     let Some(plan) = plan(array)? else { return Ok(()) };
     fill(driver, &plan, array.ptr(), target, CopyRoute::Device, on)
@@ -215,7 +215,7 @@ pub fn on_host(
     if bytes == 0 {
         return Ok(None);
     }
-    // A test may suppress a simulated copy and then read the bytes, so initialise them.
+    // A test can suppress a simulated copy and then read the bytes, so initialise them.
     let make = |length| match driver {
         Handle::Cuda => HostMemory::new(length),
         Handle::Simulated(_) | Handle::Borrowed(_) => HostMemory::filled(length, 0),
@@ -244,7 +244,7 @@ pub fn into_host(
         let copied = plan.take(queued(driver, array.ptr(), memory.address(), route, on));
         let waited = driver.wait_stream(on);
         if waited.is_err() {
-            // If the wait failed, queued work may still write to the memory, so leak it.
+            // Queued work may still write to the memory, so leak the memory.
             std::mem::forget(Arc::clone(memory));
         }
         copied.and(waited)

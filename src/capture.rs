@@ -18,7 +18,7 @@ pub enum CaptureStatus {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// The consumer's stream waits for the producer's.
+    /// The stream of a consumer, or of a scope, waits before its work on the memory.
     HandOver,
     /// The producer named no stream, so the consumer's stream waits for the legacy default stream.
     Unsaid,
@@ -28,7 +28,7 @@ pub enum Direction {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// The stream waits for an event. In a capture, the wait becomes an edge of the graph.
+    /// A plain wait. If the stream that is waited for is captured, the wait becomes an edge of the graph.
     Plain,
     /// The wait becomes a node of the graph, which waits for the event at each launch of the graph.
     External,
@@ -37,7 +37,7 @@ pub enum Route {
     Refused(Kind),
 }
 
-/// The host cannot wait for a captured stream: captured work does not run.
+/// How to make the host wait for a stream. Captured work does not run, so the host cannot wait for it.
 pub const fn host_route(status: CaptureStatus) -> Route {
     match status {
         CaptureStatus::Outside => Route::Plain,

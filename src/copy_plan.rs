@@ -53,7 +53,7 @@ struct Axis {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Blocks {
     block: Block,
-    /// The bytes from the copy's first byte to the first block.
+    /// The offset in bytes, from the copy's first byte, to which the first block is copied.
     target: i64,
     /// Outermost first.
     walked: Vec<Axis>,
@@ -89,8 +89,8 @@ impl CopyPlan {
         all.map(|blocks| (blocks.block, blocks.calls()))
     }
 
-    /// Calls `copy` for each block. The offsets are in bytes, from the array's first element and from the copy's first
-    /// byte.
+    /// Calls `copy` for each block of the array, until a call fails. The offsets are in bytes, from the array's first
+    /// element and from the copy's first byte.
     pub fn take(&self, copy: impl FnMut(Block, i64, i64) -> Result<()>) -> Result<()> {
         self.taken.each(copy)
     }
@@ -112,7 +112,7 @@ impl Blocks {
         if single.calls() < runs.calls() / FEWER { single } else { runs }
     }
 
-    /// Chooses at most two of `axes` so that one call copies as many rows of `width` bytes as possible. A pitch must be
+    /// Chooses at most two of `axes` as the rows, of `width` bytes, and the planes of the block. A pitch must be
     /// positive and at least as wide as a row (`CUDA_MEMCPY3D` in CUDA's driver API).
     fn of_rows(axes: &[Axis], width: i64) -> Self {
         let (mut best, mut most) = ((None, None), 1);

@@ -3,9 +3,9 @@
 //! For every descriptor that was made without an error, the pointer is 0 if and only if there are no elements, and all
 //! bytes that the layout reaches lie inside the 64-bit address space.
 //!
-//! The *CAI array* is the same array in the terms of the CUDA Array Interface: several lanes are its last dimension. An
-//! array that only the CUDA Array Interface can express is held as an array of bytes, with one more dimension for the
-//! bytes of an item.
+//! The *CAI array* is the same array in the terms of the CUDA Array Interface. Several lanes of a type that both
+//! protocols have are its last dimension. An array that only the CUDA Array Interface can express is held as an array
+//! of bytes, with one more dimension for the bytes of an item.
 
 use std::slice;
 
@@ -313,8 +313,7 @@ impl Descriptor {
 pub struct CaiDims<'a> {
     values: slice::Iter<'a, i64>,
     factor: i64,
-    /// The value for the dimension of the lanes. `None` if the array has one lane, or if the value was returned
-    /// already.
+    /// The value for the dimension of the lanes, until it is returned. `None` if the CAI array has no such dimension.
     last: Option<i64>,
 }
 

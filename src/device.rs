@@ -1,6 +1,6 @@
 //! A [`Device`] says where memory is; a [`Place`] says where a stream is.
 //!
-//! Streams of any GPU may use managed and pinned memory, so a [`Device`] of managed or pinned memory gives no place.
+//! Managed and pinned memory is not the memory of one GPU, so its [`Device`] gives no place.
 
 use std::num::NonZeroUsize;
 
@@ -109,7 +109,7 @@ pub struct PointerAttributes {
     /// The ordinal of the GPU for which the memory was allocated or registered.
     pub ordinal: i32,
     pub kind: MemoryKind,
-    /// The context that owns the memory. Managed and stream-ordered memory may have none.
+    /// The context that owns the memory. Managed and stream-ordered memory can have none.
     pub context: Option<Context>,
 }
 

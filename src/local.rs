@@ -1,5 +1,5 @@
 //! Thread-local values. A C++ `thread_local`'s destructor may call the bridge after Rust has dropped the thread's
-//! values. [`LocalKey::with`] would then panic; the accessors here return `None`.
+//! values. For a dropped value [`LocalKey::with`] panics; the accessors here return `None`.
 
 use std::cell::Cell;
 use std::fmt;

@@ -153,7 +153,7 @@ fn borrow<'v, T, S: WorkStream>(
     s.in_turn(&[used], || {
         let mut slice = slice_of(view, stream)?;
         let (events, _) = CudarcEvents::of(&mut *slice, stream);
-        // Record the slice's write event, so that cudarc's work on the slice on other streams waits for this stream.
+        // If the slice has a write event, record it: cudarc makes other streams wait by this event.
         // SAFETY: the events belong to the slice, which exists until the borrow ends.
         unsafe { events.record(stream) }?;
         let lent: Arc<dyn Lent> = Arc::new(LentToCuda { work, stream: Arc::clone(stream), events });
@@ -168,8 +168,8 @@ fn slice_of<T>(
     view: &View<'_, '_, T>,
     stream: &Arc<CudaStream>,
 ) -> Result<ManuallyDrop<CudaSlice<T>>> {
-    // In cudarc 0.19 `upgrade_device_ptr` makes events, and panics if that fails. So first make an event by a call that
-    // returns the error.
+    // With event tracking, `upgrade_device_ptr` of cudarc 0.19 makes events, and panics if the driver refuses. So first
+    // make an event by a call that returns the error.
     if stream.context().is_event_tracking() {
         drop(stream.context().new_event(None)?);
     }
@@ -233,13 +233,11 @@ impl<T> CudaBorrowMut<'_, T> {
 }
 
 impl<T> Drop for CudaBorrow<'_, T> {
-    /// Makes the scope's stream wait for other streams on which cudarc has used the memory. If the wait fails, the
-    /// scope's end makes the wait.
     fn drop(&mut self) {
         if let Some(ScopeBorrow { origin, scope, lent }) = self.lease.take() {
             let taken = origin.users().take_back(&scope, |one| Arc::ptr_eq(one, &lent));
             if taken.is_err() {
-                return; // the scope's end still needs the slice's events
+                return; // the scope's end tries again, and needs the slice's events
             }
         }
         // SAFETY: only this `drop` takes the slice out, and it runs once.

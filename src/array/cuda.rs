@@ -55,7 +55,7 @@ unsafe impl WorkStream for Arc<CudaStream> {
     }
 }
 
-/// The most streams that the crate keeps for one GPU. Threads share them.
+/// The most streams in the pool of one GPU.
 const POOLED: u64 = 16;
 
 struct PrimaryContext {
@@ -75,7 +75,8 @@ pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
     let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
     let at = pools.iter().position(|pool| pool.ordinal == ordinal);
     let at = match at {
-        // A device reset destroyed the streams. Destroying a stream twice kills the process, so forget the streams.
+        // The context was destroyed, and its streams with it. Destroying a stream twice kills the process, so forget
+        // the pool.
         Some(at) if !is_alive(&pools[at])? => {
             std::mem::forget(pools.swap_remove(at));
             new_pool(&mut pools, ordinal)?
@@ -91,7 +92,8 @@ pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
         if !pool.streams.is_empty() {
             return Ok::<_, Error>(pool.context.new_stream()?);
         }
-        // When cudarc makes a context's first stream, the host waits for the device, unless event tracking is off.
+        // When cudarc makes a context's first stream, the host waits for the context's work, unless event tracking is
+        // off.
         // SAFETY: nothing else has this `CudaContext` yet, so no slice is made while event tracking is off.
         unsafe { pool.context.disable_event_tracking() };
         let stream = pool.context.new_stream();
@@ -137,7 +139,8 @@ pub(super) fn fill(stream: &Arc<CudaStream>, ptr: u64, bytes: &[u8]) -> Result<(
     filled
 }
 
-/// If CUDA knows the memory of `bytes`, returns a copy: the driver may read such memory after a call returns.
+/// If CUDA knows the first or the last byte, for instance as pinned memory, returns a copy of `bytes`: CUDA can still
+/// read such memory after the call that queues a copy has returned.
 fn pageable<'b>(driver: &dyn Driver, bytes: &'b [u8]) -> Result<Cow<'b, [u8]>> {
     let length = bytes.len();
     if buffer::is_pageable(driver, bytes.as_ptr().addr() as u64, length as u64)? {
@@ -167,7 +170,8 @@ pub(super) unsafe fn launch(
     launched
 }
 
-/// Call this without the interpreter's lock: a full launch queue blocks, and the driver may compile the kernel.
+/// Call this without the interpreter's lock: the launch blocks while the launch queue is full, and the first launch can
+/// compile the kernel.
 unsafe fn launch_unlocked(
     stream: &Arc<CudaStream>,
     kernel: &'static Kernel,
@@ -209,7 +213,8 @@ fn bytes(slot: &Slot) -> [u8; 8] {
     }
 }
 
-/// The kernel's code for `cuModuleLoadData`: a cubin or a fatbin as it is, PTX text with a NUL at its end.
+/// The kernel's code for `cuModuleLoadData`: a cubin or a fatbin as it is; any other code, such as PTX text, with a NUL
+/// at its end.
 fn image(kernel: &Kernel) -> Result<Cow<'_, [u8]>> {
     const CUBIN: &[u8] = b"\x7fELF";
     const FATBIN: &[u8] = &0xBA55_ED50_u32.to_le_bytes();
@@ -252,7 +257,7 @@ fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> R
         let _ = unsafe { result::module::unload(module) };
         return sooner;
     }
-    // An earlier context at this address was destroyed, and the driver unloaded the modules of that context.
+    // Remove the entries of earlier contexts at this address: they are destroyed, and their modules unloaded.
     loaded.retain(|known| known.context != context);
     let mut new = Loaded { context, life, function: function as usize, shared: 0 };
     let function = with_shared(&mut new, shared);

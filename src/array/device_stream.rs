@@ -47,7 +47,7 @@ impl DeviceStream {
     ///
     /// # Errors
     ///
-    /// No driver, or an array on a GPU without the feature `cudarc`.
+    /// No driver, an error of the driver, or an array on a GPU without the feature `cudarc`.
     ///
     /// # Examples
     ///
@@ -70,7 +70,7 @@ impl DeviceStream {
     ///
     /// # Errors
     ///
-    /// No such GPU, no driver, or a GPU without the feature `cudarc`.
+    /// No such GPU, no driver, an error of the driver, or a GPU without the feature `cudarc`.
     ///
     /// # Examples
     ///

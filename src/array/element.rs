@@ -86,7 +86,7 @@ elements! {
 }
 
 /// A boolean in an array: a byte, true unless it is 0. Rust's own `bool` allows only the bytes 0 and 1, and a kernel
-/// may write others.
+/// can write other bytes.
 ///
 /// # Examples
 ///
@@ -137,7 +137,7 @@ elements! {
     Bool = "bool",
 }
 
-/// Fails if the name `T::NAME` is unknown, or its element type has another size than `T`.
+/// Fails if no element type has the name `T::NAME`, or if that element type and `T` differ in size.
 pub(crate) fn dtype_of<T: Element>() -> Result<Dtype> {
     let size = i64::try_from(size_of::<T>()).unwrap_or(0);
     Dtype::from_name(T::NAME)
@@ -167,7 +167,7 @@ pub(super) fn addresses(array: &Descriptor) -> Vec<u64> {
     }
     let mut found = vec![array.ptr()];
     for (extent, stride) in layout.shape().iter().zip(layout.strides()) {
-        // Nothing wraps around: each result is the address or the offset of an element.
+        // Nothing wraps around: each sum is the address of an element.
         let along =
             |ptr: u64| (0..*extent).map(move |i| ptr.wrapping_add_signed(i * stride * size));
         found = found.into_iter().flat_map(along).collect();

@@ -1,6 +1,6 @@
 //! The events by which cudarc orders the streams that use its memory. If cudarc fails to record or wait for such an
 //! event, it keeps the error in its context, and a later cudarc call of any thread returns the error. This module makes
-//! the waits itself, so that it gets their errors.
+//! the waits itself, or asks the context for an error after cudarc has made them.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -16,11 +16,12 @@ use crate::driver::Handle;
 use crate::error::{Error, Result};
 use crate::order::{wait_on_host, within};
 
-/// The `CUevent`s that cudarc records after it reads and writes some memory; `None` if the memory has no such event.
+/// The `CUevent`s that cudarc records after reads and after writes of some memory, perhaps one event for both. `None`
+/// if the memory has no such event.
 pub(super) struct CudarcEvents {
     read: Option<usize>,
     written: Option<usize>,
-    /// Whether recording one of the events may have failed.
+    /// Set once a wait has found an error in cudarc's context: perhaps an event was not recorded.
     unsure: AtomicBool,
 }
 
@@ -30,8 +31,8 @@ impl CudarcEvents {
         memory: &mut (impl DevicePtr<T> + DevicePtrMut<T> + Send),
         stream: &CudaStream,
     ) -> (Self, u64) {
-        // `device_ptr` and `device_ptr_mut` make waits, whose errors are dropped here. A caller that needs the waits
-        // calls `wait`.
+        // `device_ptr` and `device_ptr_mut` can make waits, whose errors are dropped here. A caller that needs the
+        // waits calls `wait`.
         undisturbed(stream.context(), || {
             let read = event_of(memory.device_ptr(stream).1);
             let (ptr, written) = memory.device_ptr_mut(stream);
@@ -51,8 +52,8 @@ impl CudarcEvents {
         })
     }
 
-    /// Makes `stream` wait for the memory's read and write events. If recording one of them may have failed, makes the
-    /// host wait for all streams of the context instead.
+    /// Makes `stream` wait for the read event and the write event that the memory has. If cudarc's context holds an
+    /// error, or held one at an earlier call, makes the host wait for all streams of the context instead.
     ///
     /// # Safety
     ///
@@ -72,8 +73,8 @@ impl CudarcEvents {
     }
 }
 
-/// Returns the device address of `memory`, after making `stream` wait for cudarc's last write to `memory`. If recording
-/// that write, or waiting for it, may have failed, the host waits for all streams of the context instead.
+/// Returns the device address of `memory`. Lets cudarc's `device_ptr` make `stream` wait for the last write to
+/// `memory`. If cudarc's context holds an error before or after, the host waits for all streams of the context.
 pub(super) fn read<T>(
     memory: &(impl DevicePtr<T> + Sync),
     stream: &Arc<CudaStream>,
@@ -91,8 +92,8 @@ pub(super) fn read<T>(
     Ok(ptr)
 }
 
-/// Records the read event of `memory`, if it has one, so that cudarc's later writes to `memory` wait for the work
-/// queued on `stream`. If the record fails, the host waits for all streams of the context.
+/// Records the read event of `memory`, if `memory` has one, on `stream`: by this event cudarc's later writes to
+/// `memory` wait for the work on `stream`. If recording fails, the host waits for all streams of the context.
 pub(super) fn end_read<T>(
     memory: &(impl DevicePtr<T> + Sync),
     stream: &Arc<CudaStream>,
@@ -150,7 +151,7 @@ fn has_unsaid(context: &CudaContext) -> bool {
     has
 }
 
-/// Runs `call` without the interpreter's lock, then restores the error that the context had before `call`.
+/// Runs `call` by [`answered`], and then gives the context back the error that it had before, in place of new ones.
 fn undisturbed<R: Send>(context: &CudaContext, call: impl FnOnce() -> R + Send) -> R {
     let before = context.check_err();
     let done = answered(call);

@@ -51,7 +51,8 @@ pub(super) struct Loaded {
     pub(super) context: usize,
     pub(super) life: u64,
     pub(super) function: usize,
-    /// The most dynamic shared memory, in bytes per block, of all launches; 0 for the driver's default limit.
+    /// The limit of dynamic shared memory that the crate has set for the function, in bytes per block; 0 if it has set
+    /// none.
     pub(super) shared: u32,
 }
 

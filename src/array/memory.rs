@@ -22,7 +22,7 @@ use crate::stream::Alive;
 struct StreamOrderedMemory<S> {
     driver: Handle,
     stream: S,
-    /// The memory is freed on this stream. A per-thread default stream is the stream of the thread that allocated.
+    /// The stream that [`Buffer::free`] gets. A per-thread default stream is the stream of the thread that allocated.
     producer: RustStream,
     buffer: Buffer,
     dtype: Dtype,

@@ -80,7 +80,7 @@ pub struct Array {
     pub(crate) origin: Arc<dyn Origin>,
 }
 
-/// An array whose memory may be written. Python code, and clones of the [`Array`] that became this `ArrayMut`, may use
+/// An array whose memory may be written. Python code, and clones of the [`Array`] that became this `ArrayMut`, can use
 /// the same memory.
 ///
 /// # Examples
@@ -191,8 +191,8 @@ impl Array {
         self.descriptor.device()
     }
 
-    /// The address of the first element; 0 if there are none. An address alone orders no work: to work on the array,
-    /// [take](Array::on) it in a scope.
+    /// The address of the first element; 0 if there are no elements. An address alone orders no work: to work on the
+    /// array, [take](Array::on) it in a scope.
     ///
     /// # Examples
     ///

@@ -149,7 +149,7 @@ enum Does {
     Reads,
     Writes,
     ReadsAndWrites,
-    /// Lends the memory to a stream of cudarc, which writes. With `forgets`, the scope's end takes the memory back.
+    /// Lends the memory for writing on a stream of cudarc. With `forgets`, the scope's end takes the memory back.
     Borrows {
         forgets: bool,
     },
@@ -217,7 +217,7 @@ impl ModelScope {
 }
 
 /// Runs one scope for each of `all`, each in its own thread. Checks that no work races, that not all scopes were
-/// refused, and that the memory is not lent at the end. Loom's preemptions are limited, so that a model takes seconds.
+/// refused, and that the memory is not lent at the end. Loom tries only runs with few preemptions, to save time.
 fn at_once(all: &'static [Does]) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(if all.len() == 2 { 3 } else { 1 });

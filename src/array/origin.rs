@@ -15,16 +15,18 @@ use crate::error::{Result, caught};
 use crate::order::{self, Purpose, within};
 use crate::stream::Alive;
 
-/// Keeps an array's memory alive, and makes the streams of the memory's users wait for each other.
+/// Keeps an array's memory alive. The methods make streams wait before and after a use of the memory.
 pub(crate) trait Origin: Any + Send + Sync {
     fn driver(&self) -> &Handle;
 
     fn place(&self) -> Place;
 
-    /// Makes the stream `to` wait for the producer's work on the memory. `door` names the call in the log.
+    /// Makes the stream `to` wait for the producer's work on the memory, as far as the producer has declared pending
+    /// work. `door` names the call in the log.
     fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()>;
 
-    /// Makes the producer's stream, or the host, wait for the work on the stream `user`.
+    /// Makes the producer's stream, or the host, wait for the work on the stream `user`. For captured work, the wait
+    /// may be left out.
     fn give_back(&self, user: Alive<'_>) -> Result<()>;
 
     fn users(&self) -> &Users;
@@ -40,7 +42,8 @@ pub(super) struct Use {
     pub(super) work: UsedBytes,
 }
 
-/// Makes `scope` a user of the memory. The scope's stream then waits for what [`Users::enter`] returns.
+/// Makes `scope` a user of the memory, unless [`Users::enter`] fails. The scope's stream then waits for what
+/// `Users::enter` returns. If a wait fails, `scope` stays a user.
 pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: UsedBytes) -> Result<()> {
     let _turn = origin.users().turn();
     enter_in_turn(origin, scope, work)
@@ -57,7 +60,7 @@ fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, work: UsedBytes) 
     scopes.iter().try_for_each(|other| origin.order(other.alive(), scope.alive()))
 }
 
-/// Makes the scope's stream wait for other work on the memory of `uses`, then runs `queue`, which queues the scope's
+/// Makes the scope's stream wait for the work that `uses` must follow, then runs `queue`, which queues the scope's
 /// work. No other thread runs `in_turn` for the same memory at the same time.
 pub(super) fn in_turn<R>(
     uses: &[Use],
@@ -65,7 +68,7 @@ pub(super) fn in_turn<R>(
     queue: impl FnOnce() -> Result<R>,
 ) -> Result<R> {
     let mut memory: Vec<_> = uses.iter().map(|one| one.origin.users()).collect();
-    // Every thread takes its turns in the order of addresses, so that two threads never wait for each other.
+    // Take the turns in the order of addresses: in different orders, two threads could wait for each other.
     memory.sort_by_key(|users| std::ptr::from_ref(*users).addr());
     let _turns: Vec<_> = memory.into_iter().map(Users::turn).collect();
     for Use { origin, work } in uses {
@@ -74,11 +77,11 @@ pub(super) fn in_turn<R>(
     queue()
 }
 
-/// Ends the use of the memory by `scope`: the producer's stream waits for the scope's stream. If a wait fails, `scope`
-/// stays a user of the memory.
+/// Ends the use of the memory by `scope`: calls [`Origin::give_back`], and makes the scopes wait that [`Users::after`]
+/// returns. If a wait fails, `scope` stays a user of the memory.
 pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
     origin.users().take_back(scope, |_| true)?;
-    // Do this before `remove`: a scope that enters later waits only for the producer's stream, and so for this scope.
+    // Do this before `remove`: a scope that enters after `remove` waits for this scope only by the producer's stream.
     origin.give_back(scope.alive())?;
     let _turn = origin.users().turn();
     let others = origin.users().after(scope);
@@ -87,8 +90,8 @@ pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
     Ok(())
 }
 
-/// Makes `to`, the stream of a consumer of `array`, wait for all work that the consumer's work must follow. `door`
-/// names the call in the log.
+/// Makes `to`, the stream of a consumer of `array`, wait for the producer, and for the open scopes whose work the
+/// consumer's work must follow.
 pub(super) fn hand_over(
     door: &'static str,
     origin: &dyn Origin,
@@ -101,7 +104,8 @@ pub(super) fn hand_over(
     origin.order_for(door, to)
 }
 
-/// Call this before `array` goes to Python. Makes the producer's stream wait for the open scopes on the memory.
+/// Call this before `array` goes to Python. Calls [`Origin::give_back`] for the open scopes that write to the memory,
+/// and if `array` is writable, for those that read it too.
 #[cfg(feature = "python")]
 pub(crate) fn give_back(origin: &dyn Origin, array: &Descriptor) -> Result<()> {
     let to = Alive::legacy(origin.place());
@@ -155,7 +159,7 @@ impl Origin for RustMemory {
 }
 
 impl Drop for RustMemory {
-    /// Drops the owner without the interpreter's lock. A forked child leaks the owner: CUDA does not survive a fork.
+    /// A forked child leaks the owner: CUDA does not survive a fork.
     fn drop(&mut self) {
         let owner = self.owner.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if !self.process.is_current() {
@@ -173,7 +177,7 @@ impl Drop for RustMemory {
             }
             owner = None;
         };
-        // Catch the panic inside the closure: it must not unwind through the function that releases the lock.
+        // Catch a panic inside the closure: no panic may unwind through the function that releases the lock.
         unlocked(&mut || ended = caught(&mut end));
         if let Err(panic) = ended {
             tracing::warn!(target: "cai_bridge", door = "memory", panic, "an owner panicked at its end");

@@ -1,5 +1,5 @@
-//! Waits that failed at the end of a scope or of an exported tensor. The memory is kept alive, and later calls of
-//! `scope` and `to_dlpack` try to make the waits again.
+//! Waits that failed at the end of a scope or of an exported tensor. Unless a retry is useless, the memory is kept
+//! alive, and later calls of `scope`, `to_dlpack` and `to_dlpack_legacy` try to make the waits again.
 
 use std::convert::Infallible;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -32,7 +32,7 @@ impl Holder for Retry {
 
 struct Retries {
     queue: LazyLock<Queue<Ending<Retry>>>,
-    /// The process that first used the queue. A forked child must not touch the queue, which another thread of its
+    /// The process that first queued an end. A forked child must not touch the queue, which another thread of its
     /// parent may have been changing.
     process: OnceLock<Process>,
 }
@@ -44,7 +44,7 @@ static RETRIES: Retries =
 const AT_A_CALL: usize = 4;
 
 /// Ends the use of `origin` by the stream `user`. If that fails twice, returns the first error, and queues the end for
-/// [`look`] unless a retry is useless.
+/// [`look`]. But if a retry is useless, drops the end; and a forked child, if its parent used the queue, leaks the end.
 pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<(), Error> {
     let Err(error) = origin::end(&*origin, user) else { return Ok(()) };
     let mut ending = Ending::new(Retry { origin, user: Arc::clone(user) });
@@ -60,7 +60,8 @@ pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<
     Err(error)
 }
 
-/// Tries the least recently tried ends in the queue again.
+/// Tries up to [`AT_A_CALL`] queued ends again, those from the front of the queue. Does nothing in a forked child if
+/// its parent used the queue.
 pub(crate) fn look() {
     if RETRIES.process.get().is_some_and(|by| by.is_current()) && !RETRIES.queue.is_empty() {
         drop(RETRIES.queue.ask(AT_A_CALL, |ending| {

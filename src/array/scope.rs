@@ -183,7 +183,6 @@ impl<S: WorkStream> Scope<'_, S> {
         self.stream
     }
 
-    /// Fails if the array belongs to another driver than the stream, or is in device memory of another GPU.
     pub(super) fn take(&self, array: &Array, writes: bool) -> Result<()> {
         let to = self.used.user.alive();
         if !self.stream.backend().is_of(array.origin.driver()) {
@@ -227,7 +226,8 @@ impl ScopeMemory {
         self.origins.borrow().iter().any(|known| Arc::ptr_eq(known, origin))
     }
 
-    /// Makes the scope a user of the memory, and keeps the memory alive until the scope ends.
+    /// Makes the scope a user of the memory, and keeps the memory alive until the scope ends. After an error, the scope
+    /// is a user only if it was a user before.
     pub(super) fn take(
         &self,
         origin: &Arc<dyn Origin>,
@@ -244,7 +244,7 @@ impl ScopeMemory {
         taken
     }
 
-    /// Ends the scope's use of all its arrays' memory. Goes on after an error, and returns the first error.
+    /// Ends the scope's use of all memory that it has taken. Goes on after an error, and returns the first error.
     pub(super) fn end(&self) -> Result<()> {
         let mut done = Ok(());
         for origin in self.origins.take() {

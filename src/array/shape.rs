@@ -142,7 +142,7 @@ impl Array {
             shape[axis] = count;
             self.strided(offset, &shape, strides)
         };
-        // The product overflows only if the second part has no elements. Its offset is not used then.
+        // The product overflows only if the second part has no elements, and then `strided` ignores the offset.
         let start = at.wrapping_mul(strides[axis]);
         Ok((part(0, at)?, part(start, extent - at)?))
     }
@@ -155,8 +155,8 @@ impl Array {
 }
 
 impl Array {
-    /// Fails if the array is in device memory of another GPU than the stream `to`. Streams of any GPU may use managed
-    /// and pinned memory.
+    /// Fails if the array is in device memory of another GPU than the stream `to`. Accepts all managed and pinned
+    /// memory.
     pub(super) fn check_device(&self, to: Alive<'_>) -> Result<()> {
         let (device, ordinal) = (self.device(), to.place().ordinal);
         if device.kind != MemoryKind::Device || device.id == ordinal {

@@ -70,8 +70,8 @@ fn foreign<T: Element>(
     Array::from_owner(Foreign { _memory: memory, stream, ptr, dtype, shape, device })?.writable()
 }
 
-/// Makes `stream` wait for cudarc's reads and writes of `memory`, and returns the address of `memory`. On an error the
-/// caller must not drop `memory`: cudarc's work on it may be pending.
+/// Waits by [`CudarcEvents::wait`] for cudarc's reads and writes of `memory`, and returns the address of `memory`. On
+/// an error the caller must not drop `memory`: cudarc's work on `memory` may be pending.
 fn ready<T>(
     memory: &mut (impl DevicePtr<T> + DevicePtrMut<T> + Send),
     stream: &Arc<CudaStream>,
@@ -110,7 +110,7 @@ impl Array {
 
     /// Makes a read-only array, with one dimension, of a slice that other code shares. The array is ready on the
     /// slice's stream. If the slice has events, cudarc's writes after the array's last use wait for the array's reads.
-    /// So code that then has the only reference to the slice may write on any stream of its context.
+    /// Then code that has the only reference to the slice may write on any stream of the slice's context.
     ///
     /// # Errors
     ///
@@ -262,7 +262,6 @@ impl Array {
     }
 }
 
-/// Memory that other code shares. When this value is dropped, `stream` already waits for the array's reads.
 struct Shared<T, M: DevicePtr<T> + Send + Sync + 'static> {
     memory: Arc<M>,
     stream: Arc<CudaStream>,
@@ -270,7 +269,8 @@ struct Shared<T, M: DevicePtr<T> + Send + Sync + 'static> {
 }
 
 impl<T, M: DevicePtr<T> + Send + Sync + 'static> Drop for Shared<T, M> {
-    /// Makes cudarc's later writes wait for `stream`. If that fails, the memory is never freed.
+    /// If `memory` has a read event, makes cudarc's later writes wait for `stream` by that event. If that fails,
+    /// `memory` is never freed.
     fn drop(&mut self) {
         if let Err(error) = events::end_read(&*self.memory, &self.stream) {
             tracing::warn!(

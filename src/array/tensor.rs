@@ -56,7 +56,7 @@ struct TensorOwner {
 }
 
 impl Drop for TensorOwner {
-    /// Makes the producer's stream wait for the consumer's. A forked child leaks the memory instead.
+    /// Ends the consumer's use of the memory. A forked child leaks the memory instead.
     fn drop(&mut self) {
         let Some(origin) = self.origin.take() else { return };
         if !self.process.is_current() {
@@ -128,7 +128,7 @@ impl Array {
         encode::legacy(&self.descriptor, self.tensor_owner(stream)?)
     }
 
-    /// Makes `stream`, on which the consumer works, wait for the pending work on the array.
+    /// Hands the array's memory over to a consumer that works on `stream`.
     fn tensor_owner(&self, stream: &impl WorkStream) -> Result<Box<TensorOwner>> {
         retry::look();
         let user = Arc::new(RustStream::of(stream));

@@ -1,5 +1,5 @@
-//! Calls that may block, made without the interpreter's lock. A full launch queue blocks a launch, and a host function
-//! in the queue may need the lock.
+//! Makes calls that can block without the interpreter's lock. A full launch queue blocks a launch, and a host function
+//! in the queue can need the lock.
 
 #[cfg(feature = "cudarc")]
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -23,7 +23,7 @@ pub(crate) fn unlocked(call: BlockingCall<'_>) {
     }
 }
 
-/// If `call` panics, the panic resumes when this thread holds the interpreter's lock again.
+/// Runs `call` by [`unlocked`]. If `call` panics, the panic resumes after `unlocked` has returned.
 #[cfg(feature = "cudarc")]
 pub(crate) fn answered<R: Send>(call: impl FnOnce() -> R + Send) -> R {
     let (mut call, mut answer) = (Some(call), None);

@@ -1,7 +1,7 @@
 //! The scopes that use an array's memory at the same time: nested, or in several threads.
 //!
-//! A thread makes a scope's waits and queues the scope's work in one *turn*: no other thread queues scope work on the
-//! memory in between.
+//! `origin::in_turn` makes a scope's waits and queues the scope's work in one *turn*: no other thread has the turn on
+//! the memory in between.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ mod sync {
 pub(crate) struct Users {
     live: Mutex<Vec<User>>,
     turn: Mutex<()>,
-    /// The number of the thread whose turn it is; 0 if it is no thread's turn.
+    /// The number of the thread that has the turn, or 0.
     holder: AtomicU64,
 }
 
@@ -48,16 +48,16 @@ struct User {
     writes: bool,
     /// Whether the scope must wait for the producer before the scope's next work.
     behind: bool,
-    /// Whether Python code got the memory while the scope was open.
+    /// Set before an array of the memory goes to Python while the scope is open.
     shown: bool,
     lent: Vec<Arc<dyn Lent>>,
 }
 
-/// Memory lent to other code, which may queue work on any stream without the crate's knowledge.
+/// Memory lent to other code, which can queue work on any stream without the crate's knowledge.
 pub(super) trait Lent: Send + Sync {
     fn work(&self) -> UsedBytes;
 
-    /// Makes the stream of the lending scope wait for the borrower's work.
+    /// Makes the stream of the lending scope, or the host, wait for the work that the borrower has recorded.
     fn take_back(&self) -> Result<()>;
 }
 
@@ -103,8 +103,8 @@ impl Users {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no other thread has the turn on this memory. The wait releases the interpreter's lock, since the
-    /// thread that has the turn may need the lock.
+    /// Takes the turn on this memory, and waits if another thread has it. The wait is without the interpreter's lock,
+    /// which the other thread can need to finish its turn.
     pub(super) fn turn(&self) -> TurnGuard<'_> {
         let me = sync::thread();
         if self.holder.load(Ordering::Relaxed) == me {
@@ -157,7 +157,8 @@ impl Users {
         }
     }
 
-    /// Takes back the lent memory that `which` selects. After an error, memory not yet taken back stays lent.
+    /// Takes back the memory that `scope` has lent and `which` selects. After an error, memory not yet taken back stays
+    /// lent.
     pub(super) fn take_back(
         &self,
         scope: &Arc<RustStream>,
@@ -179,7 +180,7 @@ impl Users {
         Ok(())
     }
 
-    /// The other open scopes that must wait for `scope` at its end: all if `scope` wrote, else only scopes that write.
+    /// The other open scopes that must wait for `scope` at its end: all if `scope` writes, else only scopes that write.
     /// A `scope` that is not a user of the memory counts as a writer.
     pub(super) fn after(&self, scope: &Arc<RustStream>) -> Vec<Arc<RustStream>> {
         let users = self.lock();

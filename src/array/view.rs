@@ -37,8 +37,8 @@ pub struct View<'a, 'id, T> {
 /// }
 /// ```
 ///
-/// An [`ArrayMut`](crate::ArrayMut) has such a view: [`Array::writable`], or the import, has checked that its memory
-/// may be written.
+/// An [`ArrayMut`](crate::ArrayMut) has such a view: the code that made the `ArrayMut` has checked that the array is
+/// not read-only.
 ///
 /// # Examples
 ///

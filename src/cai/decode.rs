@@ -52,10 +52,10 @@ pub struct Dialect {
     /// The stream that the producer means by a dict of version 3 without a stream, or with stream 0. `None` for a
     /// producer that follows the specification.
     pub unnamed: Option<Stream>,
-    /// Whether to accept a stream of 0 or -1 in the dict. True if the caller itself passed a stream, or passed -1.
+    /// Whether to accept a stream of 0 or -1 in the dict.
     pub declared: bool,
-    /// Whether to accept an array whose element type or strides DLPack cannot express. Its [`Decoded::dtype`] is then
-    /// [`Dtype::CAIS_ALONE`].
+    /// Whether to accept an array whose element type or strides DLPack cannot express, if the typestr gives an item
+    /// size. [`Decoded::dtype`] is then [`Dtype::CAIS_ALONE`].
     pub goes_on: bool,
     /// The element type, if the caller knows it. Ignored if the typestr has another item size or byte order.
     pub dtype: Option<Dtype>,
@@ -165,7 +165,8 @@ fn by_typestr(fields: &Fields<'_>, type_name: impl FnOnce() -> Option<String>) -
     }
 }
 
-/// Whether the error concerns only DLPack, so that consumers of the CUDA Array Interface may still get the array.
+/// Whether an error of this kind means only that DLPack cannot express the array. Consumers of the CUDA Array Interface
+/// can still get such an array.
 pub const fn is_of_dlpacks(kind: Kind) -> bool {
     matches!(kind, Kind::Dtype | Kind::BigEndian | Kind::DtypeAmbiguous | Kind::StrideNotMultiple)
 }

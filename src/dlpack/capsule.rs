@@ -40,7 +40,7 @@ pub enum Form {
     Versioned(DlpackFlags),
 }
 
-/// The capsule still owns the tensor.
+/// What [`read`] found, without consuming the capsule.
 #[derive(Debug)]
 pub struct Held {
     pub form: Form,
@@ -60,7 +60,7 @@ fn pointer(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> Option<NonNul
     if is_named { capsule.pointer_checked(Some(name)).ok() } else { None }
 }
 
-/// Calls `check` with the capsule's tensor, which may be on any device. Does not consume the capsule.
+/// Calls `check` with the capsule's tensor, whatever device the tensor is on. Does not consume the capsule.
 pub(super) fn check<R>(
     capsule: &Bound<'_, PyCapsule>,
     check: impl FnOnce(&DLTensor, Header) -> Result<R>,

@@ -88,8 +88,8 @@ pub unsafe fn legacy(managed: *const DLManagedTensor) -> Result<Descriptor> {
     unsafe { descriptor(tensor, Header::LEGACY) }.map_err(|error| explained(error, tensor))
 }
 
-/// Returns a clearer error for a versioned tensor in a capsule with the legacy name, else `error`. A versioned tensor
-/// begins with its version (1.x), where a legacy tensor has its data pointer.
+/// Returns a clearer error if `tensor` looks like a versioned tensor in a capsule with the legacy name, else `error`. A
+/// versioned tensor begins with its version (1.x), where a legacy tensor has its data pointer.
 #[cold]
 fn explained(error: Error, tensor: &DLTensor) -> Error {
     let first = tensor.data as u64;
@@ -101,7 +101,7 @@ fn explained(error: Error, tensor: &DLTensor) -> Error {
     Error::new(Kind::CapsuleName, got)
 }
 
-/// Fails for a tensor that is marked as a copy: the producer would not see writes to it.
+/// Fails for a tensor that is marked as a copy: the producer would not see writes to a copy.
 #[doc(hidden)]
 pub fn check_own(flags: DlpackFlags) -> Result<()> {
     if flags.contains(DlpackFlags::IS_COPIED) {

@@ -62,8 +62,8 @@ pub fn check_padding(array: &Descriptor, consumer: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes a tensor whose data pointer lies `byte_offset` bytes before the first element, but at least at 0. For a legacy
-/// tensor, the caller must have called [`check_legacy`].
+/// Makes a tensor whose data pointer lies `byte_offset` bytes before the first element, but not below address 0. For a
+/// legacy tensor, the caller must have called [`check_legacy`].
 #[doc(hidden)]
 pub fn with_byte_offset<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,

@@ -22,7 +22,7 @@ use crate::error::{Error, Kind, Result};
 
 const NAME: &CStr = c"dlpack_exchange_api";
 
-/// The most tables of a chain that the bridge looks at. A broken chain may be a cycle.
+/// The bridge looks at this many tables of a chain at most, since a broken chain could be a cycle.
 const MAX_CHAIN: usize = 16;
 
 /// A type's DLPack exchange table, major version 1. It lives as long as the process (`dlpack.h`, `DLPackExchangeAPI`).
@@ -36,7 +36,7 @@ unsafe impl Send for ExchangeTable {}
 unsafe impl Sync for ExchangeTable {}
 
 impl ExchangeTable {
-    /// `None` if the type has no table of major version 1.
+    /// `None` if the bridge finds no table of major version 1.
     pub fn of(kind: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
         let attribute = match kind.getattr(intern!(kind.py(), "__dlpack_c_exchange_api__")) {
             Ok(attribute) => attribute,
@@ -116,7 +116,7 @@ impl ExchangeTable {
         Ok(unsafe { descriptor(&tensor, header) })
     }
 
-    /// Once the library's function is called, it owns `managed`, even if it fails.
+    /// Once the library's function is called, the library owns `managed`, even if the function fails.
     pub fn give(
         self,
         py: Python<'_>,
@@ -142,7 +142,7 @@ impl ExchangeTable {
         let call = unsafe { (*self.0.as_ptr()).current_work_stream };
         let call = call.ok_or_else(|| missing("current_work_stream"))?;
         let mut stream: *mut c_void = ptr::null_mut();
-        // Ask for device type CUDA even for managed and pinned memory: a library may know streams of no other type.
+        // Ask for device type CUDA even for managed and pinned memory: a library could refuse any other type.
         let kind = DLDeviceType::CUDA;
         // SAFETY: the interpreter lock is held, and `stream` outlives the call.
         let code = unsafe { call(kind, device.id, &raw mut stream) };
@@ -191,15 +191,15 @@ fn check(py: Python<'_>, code: i32) -> PyResult<()> {
 }
 
 pub trait Exchange: PyClass {
-    /// The tensor is ready on the stream that [`Exchange::work_stream`] returns for its device.
+    /// The tensor must be ready on the stream that [`Exchange::work_stream`] returns for the tensor's device.
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>>;
 
-    /// While the object lives, the descriptor must neither move nor change.
+    /// While `self` lives, the descriptor must neither move nor change.
     fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor>;
 
     fn work_stream(py: Python<'_>, device: Device) -> PyResult<u64>;
 
-    /// `array` describes `managed`. If the call fails, `managed` is deleted.
+    /// `array` must describe `managed`.
     fn import(
         py: Python<'_>,
         managed: Managed<DLManagedTensorVersioned>,
@@ -226,7 +226,7 @@ pub fn work_stream<T: Exchange>(py: Python<'_>, device: DLDevice) -> PyResult<*m
     }
 }
 
-/// `$class` must implement [`Exchange`]. `install_table!` puts the table on the class.
+/// `$class` must implement [`Exchange`]. `install_table!` puts the table on `$class` or on a subclass.
 macro_rules! exchange_producer {
     ($class:ty) => {
         // SAFETY: `borrow` returns a descriptor that the frozen object owns and never changes, so the pointers to shape

@@ -81,7 +81,8 @@ impl<'a> Fields<'a> {
     /// Does not check the number of dimensions or the major version. After an error `array` is unusable.
     #[inline(always)]
     pub(super) fn put(&self, array: &mut Descriptor, device: Device, dtype: Dtype) -> Result<()> {
-        if self.strides.is_none() && self.version.is_some_and(|(_, minor)| minor >= 2) {
+        let must_be_there = |(_, minor)| minor >= 2 && !self.shape.is_empty();
+        if self.strides.is_none() && self.version.is_some_and(must_be_there) {
             let got = format!("NULL for {} dimensions", self.shape.len());
             return Err(Error::new(Kind::NullStrides, got));
         }

@@ -75,7 +75,7 @@ impl HostTensor {
     }
 
     /// The elements in C order: the tensor's own memory if C-contiguous and `is_pageable`, else a copy in pageable
-    /// memory.
+    /// memory. `None` if there are no elements.
     pub fn compact(&self, is_pageable: bool) -> Result<Option<Arc<HostMemory>>> {
         let Some(plan) = buffer::plan(&self.array)? else { return Ok(None) };
         if !is_pageable || !self.array.layout().is_contiguous() {

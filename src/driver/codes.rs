@@ -82,22 +82,22 @@ pub(crate) fn failed(call: &'static str, code: u32) -> Error {
     Error::driver(call, code, name(code))
 }
 
-/// Whether a call failed because its context is destroyed or invalid.
+/// Whether the error is `CUDA_ERROR_CONTEXT_IS_DESTROYED` or `CUDA_ERROR_INVALID_CONTEXT`.
 pub fn is_gone(error: &Error) -> bool {
     let code = error.driver_code().map(|failed| failed.code);
     matches!(code, Some(CONTEXT_IS_DESTROYED | INVALID_CONTEXT))
 }
 
-/// Whether a call failed because the machine has devices, but none with the given ordinal.
+/// Whether the error says that no device has the given ordinal.
 pub fn is_missing_device(error: &Error) -> bool {
     let code = error.driver_code().map(|failed| failed.code);
     error.kind() == Kind::DeviceOrdinal || code == Some(INVALID_DEVICE)
 }
 
-/// Whether a repeated call would fail again.
+/// Whether the bridge gives up after `error`, and does not repeat the failed call.
 pub fn is_final(error: &Error) -> bool {
-    /// A failed kernel's error, such as `ILLEGAL_ADDRESS`, is final: all further CUDA work of the process returns the
-    /// same error (CUDA driver API, `CUresult`).
+    /// After an error such as `ILLEGAL_ADDRESS`, all further CUDA work of the process returns the same error (CUDA
+    /// driver API, `CUresult`).
     const FINAL: [u32; 18] = [
         NOT_INITIALIZED,
         DEINITIALIZED,

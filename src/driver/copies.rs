@@ -70,7 +70,7 @@ pub trait Copies {
     /// `cuMemFreeAsync`: frees `pointer` after the work queued on `stream`.
     fn free_on(&self, pointer: u64, stream: Alive<'_>) -> Result<()>;
 
-    /// `cuMemAlloc` in the current context. Every stream may use the memory from now on.
+    /// `cuMemAlloc` in the current context. No stream needs to wait before it uses the memory.
     fn allocate_now(&self, bytes: u64) -> Result<u64>;
 
     /// `cuMemFree`: the host waits for the work that may use the memory, then frees `pointer`.

@@ -1,8 +1,8 @@
 //! Detects a forked child.
 //!
-//! The child of a process that has initialised CUDA may make no CUDA call ([CUDA C++ Programming Guide],
-//! "Initialization" and "Multi-process"), and any lock may stay locked in the child. So everything that belongs to a
-//! driver records the [`Process`] that made it, and fails in every other process.
+//! The forked child of a process that has initialised CUDA must make no CUDA call ([CUDA C++ Programming Guide],
+//! "Initialization" and "Multi-process"), and any lock can stay locked in the child for ever. So a driver records the
+//! [`Process`] that found, made or borrowed it, and its use fails in a forked child.
 //!
 //! [CUDA C++ Programming Guide]: https://docs.nvidia.com/cuda/cuda-c-programming-guide/
 #![allow(unsafe_code)]
@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// A process, by the number of forks since [`watch`] that led to it. Two children of one process may compare equal.
+/// A process, by the number of forks since [`watch`] that led to it. Two children of one process can compare equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process(u32);
 
@@ -44,13 +44,13 @@ pub(super) fn forked() -> Error {
     Error::new(Kind::Forked, "a fork of the process that uses the device")
 }
 
-/// From now on, each forked child has another [`Process`] than its parent.
+/// From now on, a child that `fork` makes has another [`Process`] than its parent, if memory suffices for the handler.
 #[cfg(unix)]
 pub fn watch() {
     static WATCHED: std::sync::Once = std::sync::Once::new();
 
     extern "C" fn in_child() {
-        // Do nothing else here: any lock may be locked for ever in the child.
+        // Do nothing else here: any lock can be locked for ever in the child.
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -1,6 +1,6 @@
 //! The driver in use: CUDA's, or a simulated one.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::cuda::Cuda;
@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 /// A call that may block, to be run without Python's interpreter lock.
 pub type BlockingCall<'a> = &'a mut (dyn FnMut() + Send);
 
-/// The driver that a view or an array uses for all its calls.
+/// The driver that a view or an array uses.
 #[derive(Debug, Clone)]
 pub enum Handle {
     Cuda,
@@ -51,7 +51,8 @@ impl Handle {
         }
     }
 
-    /// Whether `handle` may be a stream of this driver. Only this library's simulated device ever answers false.
+    /// False if this is this library's simulated device, and none of its streams, live or destroyed, has or had
+    /// `handle`.
     pub fn may_have(&self, handle: u64) -> bool {
         match self {
             Self::Simulated(simulated) => simulated.gave_stream(handle),
@@ -59,7 +60,7 @@ impl Handle {
         }
     }
 
-    /// Retains the GPU's primary context in advance, inside `detach`. Ignores an error: a later call returns it.
+    /// With CUDA's driver, retains the GPU's primary context inside `detach`, if not yet retained. Ignores an error.
     pub fn open(&self, ordinal: i32, detach: impl FnOnce(BlockingCall<'_>)) {
         if let (Self::Cuda, Ok(cuda)) = (self, Cuda::get())
             && !cuda.is_open(ordinal)
@@ -77,41 +78,43 @@ impl Handle {
 
 struct StandIns {
     /// One more than the number of the process that made the installed simulated device; 0 if none is installed. By
-    /// this number [`current`] refuses a forked child before it takes a lock, which may stay locked for ever.
+    /// this number [`current`] refuses a forked child before it locks `simulated`, which can stay locked for ever.
     simulating: AtomicU64,
     simulated: Mutex<Option<Arc<Simulated>>>,
-    borrowing: AtomicBool,
+    /// Like `simulating`, for the borrowed device.
+    borrowing: AtomicU64,
     borrowed: Mutex<Option<Arc<BorrowedDevice>>>,
 }
 
 static STAND_INS: StandIns = StandIns {
     simulating: AtomicU64::new(0),
     simulated: Mutex::new(None),
-    borrowing: AtomicBool::new(false),
+    borrowing: AtomicU64::new(0),
     borrowed: Mutex::new(None),
 };
 
 /// The driver for new views: the installed simulated device, else a borrowed one, else CUDA's driver.
 pub fn current() -> Result<Handle> {
-    match STAND_INS
-        .simulating
-        .load(Ordering::Acquire)
-        .checked_sub(1)
-        .and_then(|by| u32::try_from(by).ok())
-    {
-        None if STAND_INS.borrowing.load(Ordering::Acquire) => {
+    if let Some(by) = process_of(&STAND_INS.simulating) {
+        by.check()?;
+        let installed = STAND_INS.simulated.lock().unwrap_or_else(PoisonError::into_inner);
+        return Ok(installed
+            .as_ref()
+            .map_or(Handle::Cuda, |simulated| Handle::Simulated(Arc::clone(simulated))));
+    }
+    match process_of(&STAND_INS.borrowing) {
+        Some(by) => {
+            by.check()?;
             let borrowed = STAND_INS.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
             Ok(borrowed.as_ref().map_or(Handle::Cuda, |it| Handle::Borrowed(Arc::clone(it))))
         }
         None => Cuda::check_process().map(|()| Handle::Cuda),
-        Some(by) => {
-            Process::numbered(by).check()?;
-            let installed = STAND_INS.simulated.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(installed
-                .as_ref()
-                .map_or(Handle::Cuda, |simulated| Handle::Simulated(Arc::clone(simulated))))
-        }
     }
+}
+
+fn process_of(number: &AtomicU64) -> Option<Process> {
+    let by = number.load(Ordering::Acquire).checked_sub(1)?;
+    u32::try_from(by).ok().map(Process::numbered)
 }
 
 /// Like [`current`], but searches for CUDA's driver inside `detach` if needed. If none is found, [`Handle::get`] fails.
@@ -130,10 +133,10 @@ pub fn install(simulated: Option<Arc<Simulated>>) -> Option<Arc<Simulated>> {
     std::mem::replace(&mut *installed, simulated)
 }
 
-/// Makes another library's simulated device the driver for new views, unless one of this library is installed. `None`
-/// ends the loan.
+/// Makes another library's simulated device the driver for new views, while no simulated device of this library is
+/// installed. `None` ends the loan.
 pub fn borrow(borrowed: Option<BorrowedDevice>) {
-    if borrowed.is_none() && !STAND_INS.borrowing.load(Ordering::Acquire) {
+    if borrowed.is_none() && STAND_INS.borrowing.load(Ordering::Acquire) == 0 {
         return;
     }
     let mut place = STAND_INS.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,7 +144,8 @@ pub fn borrow(borrowed: Option<BorrowedDevice>) {
         (Some(known), Some(found)) if known.is(found) => return,
         _ => {}
     }
-    STAND_INS.borrowing.store(borrowed.is_some(), Ordering::Release);
+    let by = borrowed.as_ref().map_or(0, |device| u64::from(device.process().number()) + 1);
+    STAND_INS.borrowing.store(by, Ordering::Release);
     let before = std::mem::replace(&mut *place, borrowed.map(Arc::new));
     drop(place);
     drop(before);

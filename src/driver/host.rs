@@ -1,6 +1,6 @@
 //! Blocks of host memory, used by address: for copies from and to the host, and as the simulated device's memory.
 //!
-//! Other code may write to the bytes by their address. So the bridge never makes a Rust reference to the bytes.
+//! Other code can write to the bytes by their address. So this module never makes a Rust reference to the bytes.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 
 use crate::copy_plan::Block;
 
-/// The alignment that `cuMemAlloc` gives, and that DLPack asks for (`dlpack.h`, `DLTensor::data`).
+/// The least alignment that `cuMemAlloc` gives, and that DLPack asks for (`dlpack.h`, `DLTensor::data`).
 pub const ALIGNMENT: usize = 256;
 
 /// The block stays at its address until this value is dropped.
@@ -34,7 +34,7 @@ unsafe impl Send for HostMemory {}
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// A block of uninitialised bytes; of one byte if `length` is 0. `None` if memory is exhausted.
+    /// A block of uninitialised bytes; of one byte if `length` is 0. `None` if the allocation fails.
     pub fn new(length: usize) -> Option<Self> {
         let layout = Layout::from_size_align(length.max(1), ALIGNMENT).ok()?;
         // SAFETY: the line above makes the layout's size at least 1, as `alloc` requires.

@@ -1,8 +1,8 @@
 //! The driver calls that share memory and events with other processes of the machine.
 //!
 //! The bridge shares memory in two ways: by the handle of a `cuMemAlloc` allocation ([Interprocess Communication]), or
-//! by a memory pool that is exported as a file descriptor ([Stream-Ordered Memory Allocator][pools]). The exporter must
-//! keep the memory until each importer has closed or freed it: the callers of these methods see to it.
+//! by a memory pool that is exported as a file descriptor ([Stream-Ordered Memory Allocator][pools]). The exporting
+//! process must keep the memory until each importing process has closed or freed it. No method here checks this rule.
 //!
 //! [Interprocess Communication]: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#interprocess-communication
 //! [pools]: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#interprocess-communication-support
@@ -24,7 +24,7 @@ pub struct Allocation {
     pub pool: Option<u64>,
 }
 
-/// The part of [`Driver`](super::Driver) that reaches other processes. By default each call fails with
+/// The part of [`Driver`](super::Driver) that reaches other processes. Each default method fails with
 /// `CUDA_ERROR_NOT_SUPPORTED`. Except for [`Ipc::uuid`], the GPU's primary context must be current.
 #[allow(unused_variables, reason = "what refuses a call looks at nothing")]
 pub trait Ipc {
@@ -47,12 +47,11 @@ pub trait Ipc {
         Err(failed("cuIpcOpenMemHandle", NOT_SUPPORTED))
     }
 
-    /// All work on the memory must be done before. May block.
+    /// All work of this process on the memory must be done before the call. May block.
     fn close_memory(&self, pointer: u64) -> Result<()> {
         Err(failed("cuIpcCloseMemHandle", NOT_SUPPORTED))
     }
 
-    /// Makes an event that other processes can open.
     fn create_shared_event(&self, context: Context) -> Result<Event> {
         Err(failed("cuEventCreate", NOT_SUPPORTED))
     }

@@ -28,12 +28,12 @@ use crate::stream::Alive;
 /// The driver calls of the bridge. A method makes the CUDA call that its documentation names.
 ///
 /// Run a call marked *may block* or *blocks* without Python's interpreter lock: a host callback that the call waits for
-/// may need the lock.
+/// could need the lock.
 pub trait Driver: Copies + ipc::Ipc + Send + Sync + fmt::Debug {
     /// `cuPointerGetAttributes`; `None` if CUDA does not know the address. Allowed during every capture.
     fn pointer(&self, pointer: u64) -> Result<Option<PointerAttributes>>;
 
-    /// `cuDevicePrimaryCtxRetain`, once for each device.
+    /// `cuDevicePrimaryCtxRetain`, unless this driver has retained the context already.
     fn primary_context(&self, ordinal: i32) -> Result<Context>;
 
     /// `cuCtxGetCurrent`.
@@ -89,7 +89,7 @@ pub trait Driver: Copies + ipc::Ipc + Send + Sync + fmt::Debug {
     /// the event's last record. So keep the event alive, and never record it again. May block.
     fn wait_external(&self, stream: Alive<'_>, event: Event) -> Result<()>;
 
-    /// `cuModuleUnload`: waits for all work in the current context, on destroyed streams too. Blocks. Invalidates no
-    /// capture.
+    /// `cuModuleUnload`, or with some drivers `cuMemAlloc` and `cuMemFree`: waits for all work in the current context,
+    /// on destroyed streams too. Blocks. Invalidates no capture.
     fn synchronize_context(&self) -> Result<()>;
 }

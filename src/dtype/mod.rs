@@ -16,10 +16,10 @@
 //! assert_eq!(refused.kind(), cai_bridge::ErrorKind::BigEndian);
 //! # Ok::<(), cai_bridge::Error>(())
 //! ```
-//! A type is a row of `tests/data/dtype.toml`; `table.rs` is generated from that file. The typestr is that of [NumPy's
-//! array interface](https://numpy.org/doc/stable/reference/arrays.interface.html). NumPy has no letters for bfloat16
-//! and the 8-bit floats. They travel as `<V2` and `|V1`, as PyTorch and CuPy export them. The bridge never guesses
-//! which type such a typestr means: the object or the caller must name it.
+//! A type that both protocols have is a row of `tests/data/dtype.toml`; `table.rs` is generated from that file. The
+//! typestr is that of [NumPy's array interface](https://numpy.org/doc/stable/reference/arrays.interface.html). NumPy
+//! has no letters for bfloat16 and the 8-bit floats. They travel as `<V2` and `|V1`, as PyTorch and CuPy export them.
+//! The bridge never guesses which type such a typestr means: the object or the caller must name it.
 //!
 //! Only DLPack has elements narrower than a byte. Only the CUDA Array Interface has dates, structured types and the
 //! other byte order. Such types pass unchanged within their protocol. The bridge refuses them for the other protocol.
@@ -225,7 +225,7 @@ impl Dtype {
         self.row().name
     }
 
-    /// The type's typestr; `|V0` for a type that only one protocol has.
+    /// The typestr of one lane; `|V0` for a type that only one protocol has.
     pub const fn typestr(self) -> &'static str {
         self.row().typestr
     }

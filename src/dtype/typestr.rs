@@ -3,7 +3,7 @@
 use super::{Dtype, TABLE};
 use crate::error::{Error, Kind, Result};
 
-/// The [`key`] of each row's typestr; 0 for a typestr that names several types.
+/// The [`key`] of each row's typestr; 0 for a typestr with the letter `V`, which names no type.
 const EXACT: [u32; TABLE.len()] = {
     let mut keys = [0; TABLE.len()];
     let mut at = 0;
@@ -27,7 +27,7 @@ const fn key(text: &[u8]) -> u32 {
     }
 }
 
-/// Whether types of `size` bytes exist that NumPy has no letter for.
+/// Whether the table has a type of `size` bytes that NumPy has no letter for.
 fn is_opaque(size: i64) -> bool {
     Dtype::all().any(|dtype| dtype.is_opaque() && dtype.itemsize() == size)
 }
@@ -55,7 +55,7 @@ pub enum Typestr {
 }
 
 impl Typestr {
-    /// Reads a typestr. Fails if it is malformed, or names a type that DLPack cannot express.
+    /// Reads a typestr. Fails if it is malformed, or cannot mean a type of [`Dtype::all`].
     pub fn parse(text: &str) -> Result<Self> {
         let wanted = key(text.as_bytes());
         match Dtype::all().find(|dtype| EXACT[dtype.index()] == wanted && wanted != 0) {
@@ -64,7 +64,8 @@ impl Typestr {
         }
     }
 
-    /// The size of an item in bytes. `None` if the typestr is malformed or gives no size, as for object references.
+    /// The size of an item in bytes. `None` if the typestr is malformed or gives no size above 0, as for object
+    /// references.
     #[doc(hidden)]
     pub fn itemsize(text: &str) -> Option<i64> {
         let Spelling { letter, size, digits, .. } = Spelling::of(text)?;
@@ -77,14 +78,15 @@ impl Typestr {
         .filter(|size| *size > 0)
     }
 
-    /// Whether the typestr has the size of `dtype` and, for more than one byte, this machine's byte order.
+    /// Whether the typestr has the size of `dtype` and, for more than one byte, a byte order other than `>`.
     #[doc(hidden)]
     pub fn has_bytes_of(text: &str, dtype: Dtype) -> bool {
         let is_swapped = || Spelling::of(text).is_some_and(|read| read.order == '>');
         Self::itemsize(text) == Some(dtype.itemsize()) && (dtype.itemsize() == 1 || !is_swapped())
     }
 
-    /// The typestr in its usual form: byte order, letter and size. `None` if malformed or already in this form.
+    /// The typestr with byte order, letter and size. `None` if it is malformed, or already begins with `<`, `>` or `|`
+    /// and has more than two characters.
     #[doc(hidden)]
     pub fn respelled(text: &str) -> Option<String> {
         let Spelling { order, letter, digits, .. } = Spelling::of(text)?;
@@ -93,7 +95,7 @@ impl Typestr {
         (!is_usual).then(|| format!("{order}{letter}{digits}"))
     }
 
-    /// The alignment in bytes that a GPU needs to read items; 1 if unknown. A complex number is aligned to its whole
+    /// The alignment in bytes that a GPU needs to read items; 1 if unknown. `c8` and `c16` are aligned to their whole
     /// size, as in CUDA (`float2`, `double2`), thrust and PyTorch.
     #[doc(hidden)]
     pub fn alignment(text: &str) -> u64 {
@@ -105,7 +107,8 @@ impl Typestr {
         }
     }
 
-    /// Whether both typestrs name the same type. Typestrs that the bridge cannot read must be equal texts.
+    /// Whether both typestrs have the same letter, size, unit and, where it matters, byte order. Typestrs that the
+    /// bridge cannot read must be equal texts.
     #[doc(hidden)]
     pub fn is_same(text: &str, other: &str) -> bool {
         let of = |text| {
@@ -181,13 +184,14 @@ impl Typestr {
 struct Spelling<'a> {
     order: char,
     letter: char,
-    /// The size in bytes; for text, in characters.
+    /// The size in bytes; for the letter `U`, in characters.
     size: i64,
     /// Everything after the letter; for a single type character, the size in bytes.
     digits: &'a str,
 }
 
-/// Accepts the characters of NumPy's `dtype.char` whose size is fixed. The size of `l` depends on the compiler.
+/// The letter and size of a character of NumPy's `dtype.char`. `None` for `l`, whose size depends on the compiler, and
+/// for characters that are not listed.
 const fn by_character(character: char) -> Option<(char, &'static str)> {
     Some(match character {
         '?' => ('b', "1"),

@@ -59,7 +59,7 @@ macro_rules! kinds {
                 match self { $(Self::$name => Class::$class,)+ }
             }
 
-            /// The field that an error of this kind names, unless the caller names a more exact field.
+            /// The field that an error of this kind names, unless the code that makes the error names another field.
             pub const fn field(self) -> &'static str {
                 match self { $(Self::$name => $field,)+ }
             }
@@ -75,26 +75,26 @@ macro_rules! kinds {
 kinds! {
     /// The object speaks neither protocol.
     Protocol: Type, "object", "an object that speaks DLPack or the CUDA Array Interface";
-    /// The object does not speak the CUDA Array Interface, which is all that `from_cai` takes.
+    /// The object's `__cuda_array_interface__` is missing, or reading it raised `AttributeError`.
     NotCai: Type, "object", "an object with __cuda_array_interface__, or such a dict with owner=";
-    /// NumPy asked a view for its values.
+    /// A view's `__array__` was called, by which NumPy asks for values.
     NumpyArray: Type, "numpy", "cai_bridge.convert(x, 'numpy'), which copies to the host";
     /// Numbers were given in place of an array or of a tree with an array.
     Numbers: Type, "object", "an array, or a tree with one; a library makes an array of numbers itself, as torch.tensor(x) does";
     /// A class was given in place of one of its objects.
     Class: Type, "object", "an array, not its type";
-    /// A CAI dict was given without the object that owns the memory.
+    /// A CAI dict was given without `owner=`, or as its own owner.
     OwnerMissing: Value, "owner", "the object that keeps the memory alive; a dict holds no reference";
     /// `owner=` is a number, a text or another constant, which keeps no memory alive.
     OwnerConstant: Type, "owner", "the object that keeps the memory alive, which has it or refers to it";
     /// `owner=` was given with an object, which is its own owner.
     OwnerUnexpected: Value, "owner", "owner= only with a plain dict: an object is its own owner";
 
-    /// Memory that only the CPU can reach.
+    /// The producer calls its memory CPU memory.
     CpuMemory: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13)";
-    /// Memory that only the CPU can reach, for a library whose arrays are on GPUs.
+    /// CPU memory, for a library whose arrays are on GPUs.
     CpuConverted: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13); pass copy=True to copy to the GPU";
-    /// Memory of another kind of accelerator.
+    /// A device type other than CPU, CUDA, pinned and managed memory.
     DeviceKind: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13)";
     /// A device ordinal below 0, or too large.
     DeviceOrdinal: Value, "device", "a device id of 0 or more";
@@ -115,53 +115,53 @@ kinds! {
     Descr: Value, "descr", "None, [('', typestr)], or a list of fields that have the typestr's bytes";
     /// A big-endian type, which DLPack cannot express.
     BigEndian: Buffer, "typestr", "little-endian or one-byte types: DLPack has native byte order only";
-    /// A type that DLPack lacks, such as structured, object, string, datetime or long double, or that CAI lacks.
+    /// A type that the two protocols do not share, such as structured, object, string, datetime or long double.
     Dtype: Buffer, "dtype", "bool, int8 to int64, uint8 to uint64, float16 to float64, complex64, complex128, bfloat16, 8-bit floats";
     /// A type that a library does not have.
     DtypeConverted: Buffer, "dtype", "a type that the library has, or a view of the bits: x.view('uint8')";
     /// An element type whose lanes are not whole bytes.
     SubByte: Buffer, "dtype", "elements of whole bytes";
-    /// `<V2` or `|V1`, for DLPack, and nothing names a type that fits.
+    /// A typestr such as `<V2` or `|V1`, for DLPack, and nothing names a type that fits.
     DtypeAmbiguous: Buffer, "typestr", "an object whose .dtype names the type, or from_cai(..., dtype='bfloat16') for <V2, and for |V1 dtype='float8_e4m3fn' or another 8-bit float";
-    /// The `dtype=` argument is unknown, or is a type of another size or byte order than the typestr's.
+    /// `dtype=` is unknown, of another size or byte order than the typestr's, or not a view's own type.
     DtypeArgument: Value, "dtype", "a type of the bytes that the typestr has";
-    /// The object's `dtype`, or its DLPack, names another type than its dict does.
+    /// The object's `dtype`, its DLPack or a type name beside the typestr names another type than the typestr.
     DtypeDiffers: Value, "dtype", "one type in both; or from_cai(..., dtype=) with the right one";
     /// Zero lanes.
     Lanes: Value, "dtype.lanes", "1 or more";
 
     /// A negative extent.
     ShapeNegative: Value, "shape", "extents of 0 or more";
-    /// More elements or bytes than 63 bits count.
+    /// An extent of more than 64 bits, or more elements or bytes than 63 bits count. An extent of 0 counts as 1.
     ShapeOverflow: Value, "shape", "at most 2**63 - 1 bytes in all";
-    /// The extents and strides reach past the address space.
+    /// A stride, or what the array reaches, does not fit in the 64-bit address space.
     ExtentOverflow: Value, "strides", "an array that lies inside the 64-bit address space";
     /// The shape is not a tuple or list of integers.
     ShapeMalformed: Value, "shape", "a tuple of integers";
-    /// More than 64 dimensions, or a negative count.
+    /// More than 64 dimensions, where several lanes count as one more, or a negative number.
     Ndim: Value, "ndim", "0 to 64 dimensions";
     /// `shape` is NULL, though the tensor has dimensions.
     NullShape: Value, "shape", "a pointer to ndim extents";
-    /// `strides` is NULL in DLPack 1.2 or later.
+    /// `strides` is NULL in DLPack 1.2 or later, though the tensor has dimensions.
     NullStrides: Value, "strides", "explicit strides, which DLPack requires since 1.2";
     /// The strides are not a tuple or list of integers, or not one for each dimension.
     StridesMalformed: Value, "strides", "None, or a tuple with one integer for each dimension";
-    /// An item or an element has no bytes, or the layout is for elements of another size than the type's.
+    /// The size of an item or element is below 1 byte, or the layout is for elements of another size than the type's.
     ItemSize: Value, "itemsize", "1 or more bytes, as many for the layout as for the element type";
     /// Strides in bytes that are not a whole number of elements, for DLPack.
     StrideNotMultiple: Buffer, "strides", "multiples of the item size: DLPack counts strides in elements";
     /// Negative strides, for a library without them.
     StrideNegative: Buffer, "strides", "strides of 0 or more, or convert(..., copy=True)";
-    /// Strides with gaps, or a stride of 0, for a library without them.
+    /// Strides of an array that is not compact, for a library that takes only compact arrays.
     StridesNotCompact: Buffer, "strides", "a compact array, in whatever order of its axes, or convert(..., copy=True)";
-    /// A NULL pointer, though the array has elements.
+    /// A NULL pointer, though the array has elements, or in place of a tensor.
     NullData: Value, "data", "a pointer, unless the array has no elements";
-    /// An address that a GPU cannot read as the element type.
+    /// An address or a stride by which a GPU cannot read the element type.
     Misaligned: Value, "data", "addresses that are multiples of the item's bytes, or the array made of bytes; convert(x, 'numpy') copies to the host";
     /// A `byte_offset` that runs past the address space.
     ByteOffset: Value, "byte_offset", "an offset that stays inside the 64-bit address space";
 
-    /// A key is missing from the dict.
+    /// A required key is missing from the dict.
     DictKey: Value, "__cuda_array_interface__", "a dict with 'shape', 'typestr', 'data' and 'version'";
     /// `__cuda_array_interface__`, or the object beside `owner=`, is not a dict.
     DictType: Value, "__cuda_array_interface__", "a dict";
@@ -181,15 +181,15 @@ kinds! {
 
     /// The number 0 as `stream=` or as a dict's stream. It may mean the legacy or the per-thread default stream.
     StreamZero: Value, "stream", "1 for the legacy default stream, 2 for the per-thread one, a handle, None, or as stream= the library's own stream object; 0 is ambiguous";
-    /// A stream integer below -1, or of more than 64 bits.
+    /// A negative stream integer, other than `stream=-1`, or one of more than 64 bits.
     StreamNegative: Value, "stream", "None, -1, 1, 2 or a handle above 2";
     /// A dict's stream is `-1` or another negative number, or has more than 64 bits.
     StreamNoOrder: Value, "stream", "None, 1, 2 or a handle above 2: a dict has no -1";
-    /// `stream=` is not a stream. A `bool` is refused here too.
+    /// `stream=` is a bool, or neither an integer nor a stream object.
     StreamType: Type, "stream", "None, -1, 1, 2, a handle, or an object with __cuda_stream__";
-    /// A stream in a dict that is neither `None` nor an integer. A bool does not count as an integer.
+    /// A stream in a dict that is a bool, or neither `None` nor an integer.
     StreamInDict: Type, "stream", "None, 1, 2 or a handle above 2, as an int: a dict has no stream objects";
-    /// A handle that belongs to no stream.
+    /// The driver returned `CUDA_ERROR_INVALID_HANDLE` for a stream.
     StreamUnknown: Driver, "stream", "a stream that exists";
     /// `__cuda_stream__` is not a method, or does not return what its protocol says.
     StreamProtocol: Value, "__cuda_stream__", "a method that returns a tuple (0, handle)";
@@ -213,7 +213,7 @@ kinds! {
     SaidTwice: Value, "__cuda_array_interface__", "what DLPack says of the same memory: mend the one that is wrong, or hand over the other alone, a dict by from_cai(dict, owner=x)";
     /// `__dlpack_device__` did not return a device.
     DlpackDevice: Value, "__dlpack_device__", "a tuple (device_type, device_id) of integers";
-    /// The table behind `__dlpack_c_exchange_api__` was replaced, lacks a function, or broke its contract.
+    /// The table behind `__dlpack_c_exchange_api__` is missing, was replaced, lacks a function, or broke its contract.
     ExchangeTable: Value, "__dlpack_c_exchange_api__", "a table whose functions return a tensor, or fail with an exception set";
     /// A capsule with another name, or a versioned tensor in a capsule named `dltensor`.
     CapsuleName: Value, "capsule", "a capsule named 'dltensor' or 'dltensor_versioned'";
@@ -223,7 +223,7 @@ kinds! {
     Copied: Buffer, "flags", "the producer's own memory; if you asked for a copy, pass the capsule that holds it";
     /// `copy=False` was given, but the consumer cannot share the array's memory.
     CopyNeeded: Buffer, "copy", "None or True: the consumer cannot share the array's memory";
-    /// The GPU does not have enough memory for a copy.
+    /// The GPU does not have enough memory for an allocation.
     DeviceMemory: Driver, "memory", "what the GPU has left";
     /// The host has not enough memory for a copy.
     HostMemory: Buffer, "copy", "a copy that fits in host memory";
@@ -250,11 +250,11 @@ kinds! {
     ReadOnlyAsked: Buffer, "readonly", "a library that only reads, or None";
     /// An element type that a function does not take, or a Rust type whose name is unknown or does not fit its size.
     ElementType: Type, "dtype", "the element type that the function takes";
-    /// An array that is not C-contiguous, for a function without strides.
+    /// An array that is not C-contiguous, for a function that takes no strides.
     NotContiguous: Buffer, "strides", "a C-contiguous array";
     /// Read-only memory, for a function that writes to it.
     NotWritable: Buffer, "readonly", "memory that may be written";
-    /// A shape, strides or an axis that does not fit the array.
+    /// A shape, strides, an axis or a position that does not fit the array.
     Reshape: Value, "shape", "a shape with the array's number of elements, all of them inside its memory";
     /// Work on memory that a scope has lent to cudarc, if the work or the borrower may write.
     Borrowed: Buffer, "array", "the same after cudarc's view of that memory is dropped; or Scope::launch in its place, which is ordered by itself";

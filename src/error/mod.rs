@@ -204,7 +204,7 @@ pub(crate) const INVALID_HANDLE: u32 = 400;
 #[cfg(feature = "arrays")]
 const OUT_OF_MEMORY: u32 = 2;
 
-/// How many characters [`Error::new`] and [`Error::at`] keep of a value. A value that was cut ends with `...`.
+/// How many characters [`Error::new`] and [`Error::at`] keep of a value at most. A value that was cut ends with `...`.
 pub const SHOWN: usize = 200;
 
 fn shortened(mut got: String) -> String {

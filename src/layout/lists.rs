@@ -1,6 +1,6 @@
 //! Short lists of integers without an allocation: arrays seldom have more than four dimensions.
 
-/// The number of values that a list holds without an allocation. A larger number would make each layout larger.
+/// How many values a list holds at most without an allocation. A larger number would make each layout larger.
 const INLINE: usize = 4;
 
 /// A short list of integers.
@@ -19,7 +19,7 @@ const INLINE: usize = 4;
 pub enum Dims {
     /// Up to four values.
     Inline(u8, [i64; INLINE]),
-    /// More values.
+    /// Any number of values, on the heap.
     Heap(Vec<i64>),
 }
 

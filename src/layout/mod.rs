@@ -1,8 +1,8 @@
 //! Shape and strides: elements in DLPack, bytes in the CUDA Array Interface.
 //!
 //! A [`Layout`] is checked once, here, and trusted by all other modules. No extent is negative, sizes and byte strides
-//! fit in 63 bits, and strides are whole elements. A layout keeps the producer's strides as they are, negative and zero
-//! strides too. In an axis of one element, or in an array without elements, any stride is legal. If such a stride
+//! fit in an `i64`, and strides are whole elements. A layout keeps the producer's strides as they are, negative and
+//! zero strides too. In an axis of one element, or in an array without elements, any stride is legal. If such a stride
 //! cannot be expressed, it becomes that of a C-contiguous array.
 //!
 //! ```
@@ -125,7 +125,7 @@ impl Layout {
         self.fill(shape, strides, element_size)
     }
 
-    /// `None` if the reach, a byte stride or the size in bytes does not fit in 63 bits.
+    /// `None` if the reach, a byte stride or the size in bytes overflows.
     pub(crate) fn reach(&self, element_size: i64) -> Option<Reach> {
         let (shape, strides) = self.lists.both();
         let mut walk = Walk::new(element_size);
@@ -219,8 +219,7 @@ impl Layout {
         self.lists.both().1
     }
 
-    /// The number of dimensions, at most [`MAX_NDIM`]. A layout of an array's bytes has one dimension more than the
-    /// array, so at most `MAX_NDIM + 1`.
+    /// The number of dimensions: at most [`MAX_NDIM`], or one more for a layout of an array's bytes.
     pub fn ndim(&self) -> u8 {
         u8::try_from(self.shape().len()).unwrap_or(u8::MAX)
     }
@@ -317,7 +316,7 @@ fn no_size(size: i64) -> Error {
 struct Walk {
     element_size: i64,
     size: i64,
-    /// The size of a compact array of the dimensions so far. An empty dimension counts as 1.
+    /// The size in bytes of a compact array of the dimensions so far. An empty dimension counts as 1.
     bytes: i64,
     /// The next axis's stride in a C-contiguous array, in elements.
     compact: i64,
@@ -325,7 +324,7 @@ struct Walk {
     /// The bytes reached below the first element, as a negative number or 0.
     below: i64,
     above: i64,
-    /// Set by an error that makes even an array without elements invalid, such as a negative extent.
+    /// An extent is negative, or the size or a byte stride overflows.
     wrong: bool,
     /// Whether the reach overflows, which matters only if there are elements.
     overflow: bool,
@@ -397,7 +396,7 @@ fn compact(shape: &[i64], axis: usize) -> i64 {
     inner.fold(1_i64, |size, extent| size.wrapping_mul((*extent).max(1)))
 }
 
-/// Replaces unused strides that overflow in bytes by those of a C-contiguous array. `None` if there are none.
+/// Replaces unused strides that overflow in bytes by those of a C-contiguous array. `None` if nothing is replaced.
 #[cold]
 fn used(shape: &[i64], strides: &[i64], element_size: i64) -> Option<Dims> {
     let wrong = |axis: usize| {

@@ -16,9 +16,9 @@ pub trait Known {
 #[derive(Debug, Clone)]
 pub enum Consumer<K> {
     Nobody,
-    /// A consumer that named no stream and has not read the dict yet.
+    /// A consumer that named no stream and has not read the CAI dict yet.
     Unread,
-    /// A consumer that passed -1 as its stream: no stream waits.
+    /// A consumer that passed -1 as its stream: no stream waits for this consumer.
     Declined,
     OnProducer(Option<K>),
     /// A consumer that read the CAI dict and named no stream. It may have worked on the streams in the list, and on
@@ -31,15 +31,15 @@ pub trait Outline {
     type Stream: Known;
     fn consumer(&self) -> &Consumer<Self::Stream>;
     fn at(&self) -> Place;
-    /// Whether users other than the consumer worked on the memory. Borrowers ([`Self::lent`]) do not count.
+    /// Whether users other than the consumer are recorded. Borrowers ([`Self::lent`]) do not count.
     fn has_further_users(&self) -> bool;
     fn has_upstream(&self) -> bool;
     /// `None` if the exchange API has not lent the memory. Borrowers work on the legacy default stream of this place.
     fn lent(&self) -> Option<Place>;
     fn has_producer(&self) -> bool;
     fn is_producer(&self, stream: Alive<'_>) -> bool;
-    /// Whether, before the end, the producer's stream object can be closed, or its dict can name another stream. False
-    /// if the producer's stream is unknown.
+    /// Whether, before the end, the producer's stream object can be closed, or the producer's dict can name another
+    /// stream. False if the producer's stream is unknown.
     fn may_change(&self) -> bool;
     /// Whether the producer's dict may name a stream at the end that it did not name before.
     fn may_move(&self) -> bool;

@@ -41,13 +41,13 @@ impl<H: Holder> Ending<H> {
         }
     }
 
-    /// Whether the holder may drop its references.
+    /// Whether the holder may be dropped.
     pub const fn is_over(&self) -> bool {
         matches!(self.state, EndState::GivenBack | EndState::Abandoned)
     }
 
-    /// Makes the waits if they are still due, and asks whether the marked work is done. Returns no error except an
-    /// interrupt.
+    /// Makes the waits if they are due or to be retried, and asks whether the marked work is done. Returns no error
+    /// except an interrupt.
     pub fn advance(&mut self, lock: H::Lock<'_>) -> Result<(), H::Interrupt> {
         if matches!(self.state, EndState::Due | EndState::ToRetry) {
             self.state = match self.holder.settle(lock) {

@@ -10,14 +10,14 @@ use crate::stream::{Alive, Elided, Stream};
 pub enum Role {
     User,
     Producer,
-    /// A further stream on which the memory may be used after the end.
+    /// A stream that, like the producer's, must wait for the users at the end.
     Upstream,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub enum Found<'a> {
     Alive(Alive<'a>),
-    /// A user's stream that nothing keeps alive, but on which a library or another user works now.
+    /// A user's stream that may have been destroyed, but that a library or another user names as its live stream now.
     Met(Alive<'a>),
     /// The stream with this handle may be destroyed, and a new stream may have the handle.
     Lost(u64),
@@ -35,7 +35,7 @@ pub enum Plan<'a> {
     Nothing(Elided),
     /// The second stream, the producer's, waits for the first stream, the user's.
     Edge(Alive<'a>, Alive<'a>),
-    /// Each producer's stream waits for each user's stream.
+    /// The streams of the producers wait for those of the users, by [`Parties::settle`].
     Order(Parties<'a>),
     /// The host waits for all work in the contexts of the consumer and of the other users.
     Wait(Lost, Parties<'a>),
@@ -84,7 +84,7 @@ pub(super) fn decide<'a>(facts: &EndFacts<'_, 'a>) -> Option<Plan<'a>> {
     })
 }
 
-/// Adds the upstream streams to `producers`. Returns the handle of a stream that may be destroyed and was not added.
+/// Adds to `producers` the upstream streams that are known to be alive. Returns the handle of another one, if any.
 fn upstream<'a>(
     facts: &EndFacts<'_, 'a>,
     users: &[Alive<'a>],
@@ -106,7 +106,8 @@ fn upstream<'a>(
 
 /// For users whose stream is unknown, adds the legacy default stream and the libraries' current streams.
 fn add_unknown<'a>(facts: &EndFacts<'_, 'a>, users: &mut Streams<'a>, producers: &[Alive<'a>]) {
-    // A producer that stays on the legacy stream needs no wait: CUDA runs its next work after all blocking streams.
+    // A producer that stays on the legacy stream need not wait for it: CUDA runs its next work after all blocking
+    // streams.
     let legacy = Alive::legacy(facts.at);
     let is_legacy = |next: &Alive<'_>| next.is(legacy) && !next.stands_in();
     let follows = !facts.in_call && producers.first().is_some_and(is_legacy);

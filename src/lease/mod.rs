@@ -1,5 +1,5 @@
 //! Leases: one state machine for giving a producer's memory back, whatever held it. A view has a [`Lease`], and so has
-//! an array that Rust or C code imports. Every end has an [`EndState`]:
+//! an array that Rust or C code imports. An end goes through the states of [`EndState`]:
 //!
 //! ```text
 //!            end()            no order is left to make
@@ -51,7 +51,7 @@ mod sync {
     pub(super) use std::sync::{PoisonError, TryLockError};
 }
 
-/// Keeps memory alive until its lease ends, and makes the waits of the end.
+/// Keeps memory alive until the end of its lease is over, and makes the waits of the end.
 pub trait Holder: Send {
     type Lock<'l>: Copy;
     type Mark: Send;
@@ -112,7 +112,7 @@ impl<I> From<Error> for Failure<I> {
 pub enum EndState<M = ()> {
     Due,
     Waiting(M),
-    /// A wait or a mark failed. The end is tried again.
+    /// The waits or the mark could not be made. The end is tried again.
     ToRetry,
     GivenBack,
     /// A retry is useless, for instance because the context is destroyed.
@@ -138,7 +138,8 @@ pub struct Lease<H> {
 
 struct HolderPlace<H> {
     holder: Option<H>,
-    /// How many threads are between [`Lease::begin`] and [`Lease::stop`].
+    /// How many calls of [`Lease::begin`] have not been followed by [`Lease::stop`]. A `begin` that returned `None`
+    /// does not count.
     enders: usize,
 }
 
@@ -188,7 +189,8 @@ impl<H> Lease<H> {
         }
     }
 
-    /// Call this once after each [`Self::begin`]. After the last call, a lease that has not ended is leased again.
+    /// Call this once after each [`Self::begin`] that returned `Some`. After the last call, a lease that has not ended
+    /// is leased again.
     pub fn stop(&self) {
         let mut place = self.place();
         place.enders = place.enders.saturating_sub(1);

@@ -1,5 +1,5 @@
 //! Pending ends, grouped by the stream that they wait for. Work on one stream finishes in the order in which it was
-//! queued, so of the ends that wait for one stream only the first is checked.
+//! queued, so an end is checked only once the ends before it on that stream are over.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -63,7 +63,7 @@ impl Hasher for WordHasher {
 pub struct Parked<K, T> {
     turn: fn(&T) -> Option<Turn<K>>,
     queue: Queue<ParkedEntry<K, T>>,
-    /// Each stream has one entry in `queue`, except while [`Parked::ask`] has taken the entry out.
+    /// Each stream has at most one entry in `queue`, and none while [`Parked::ask`] checks the stream.
     lanes: Mutex<Lanes<K, T>>,
     length: AtomicUsize,
 }
@@ -125,7 +125,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
 
     /// Checks items with `is_over`, and returns the items that are over. Holds no lock while `is_over` runs.
     ///
-    /// If `is_over` panics, the item that it was called with is leaked. It is not over, and would panic again.
+    /// If `is_over` panics, the item that it was called with is leaked.
     pub fn ask(&self, most: Most, mut is_over: impl FnMut(&mut T) -> bool) -> Vec<T> {
         let (mut over, mut left) = (Vec::new(), most.questions);
         let entries = self.queue.ask(most.lanes.min(most.questions), |entry| {

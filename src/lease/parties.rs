@@ -34,8 +34,8 @@ impl Parties<'_> {
         pairs.all(|(user, next)| between(*user, *next).is_some())
     }
 
-    /// Makes captured producers' streams wait for captured users' streams. A wait of the host does not cover captured
-    /// work.
+    /// Makes each captured stream of the producers wait for each captured stream of the users in the same capture. A
+    /// wait of the host does not cover captured work.
     pub fn join(&self, driver: &Handle, detach: impl Fn(BlockingCall<'_>)) -> Result<()> {
         let calls = driver.get()?;
         let inside = |stream: &Alive<'_>| {
@@ -57,7 +57,7 @@ impl Parties<'_> {
         Ok(())
     }
 
-    /// Makes each producer's stream wait for each user's stream. If the producer's stream is unknown, the memory must
+    /// Makes the producers' streams wait for the users' streams. If the producer's stream is unknown, the memory must
     /// be kept until the returned marks are reached.
     pub fn settle(
         &self,

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 
 use super::sync::{AtomicUsize, Mutex, Ordering, PoisonError};
 
-/// The least recently checked item is first.
+/// New items, and checked items that are not over, go to the end.
 #[derive(Debug)]
 pub struct Queue<T> {
     items: Mutex<VecDeque<T>>,
@@ -32,10 +32,10 @@ impl<T> Queue<T> {
         self.change(|items| items.push_back(item));
     }
 
-    /// Checks the first `most` items with `is_over`, and returns the items that are over. The other items go to the end
-    /// of the queue. Holds no lock while `is_over` runs.
+    /// Checks at most the first `most` items with `is_over`, and returns the items that are over. The checked items
+    /// that are not over go to the end of the queue. Holds no lock while `is_over` runs.
     ///
-    /// If `is_over` panics, the item that it was called with is leaked. It is not over, and would panic again.
+    /// If `is_over` panics, the item that it was called with is leaked.
     pub fn ask(&self, most: usize, mut is_over: impl FnMut(&mut T) -> bool) -> Vec<T> {
         let mut asked = Batch { queue: self, items: VecDeque::new() };
         self.change(|items| asked.items.extend(items.drain(..most.min(items.len()))));

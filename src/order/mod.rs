@@ -1,5 +1,5 @@
-//! Makes one stream wait for another, by an event. Each wait that [`connect`] makes or leaves out is a `tracing` event.
-//! Fields whose names begin with `trace.` are only for the pictures of a trace.
+//! Makes one stream wait for another, by an event. [`connect`] logs each wait that it makes or leaves out, as a
+//! `tracing` event. Fields whose names begin with `trace.` are only for the pictures of a trace.
 
 mod place;
 
@@ -17,7 +17,7 @@ use crate::driver::{BlockingCall, Driver, Event, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::stream::{Alive, Elided, Ready, Stream, Thread, between};
 
-/// The stream `to` waits for the stream `from`.
+/// The stream `to` must wait for the stream `from`.
 #[derive(Debug, Clone, Copy)]
 pub struct Need<'a> {
     pub direction: Direction,
@@ -25,7 +25,8 @@ pub struct Need<'a> {
     pub to: Alive<'a>,
 }
 
-/// Makes later work on `to` run after the work queued on `from` so far. If no wait is made, returns the reason.
+/// Makes later work on `to` run after the work queued on `from` so far, and returns `None`. If it makes no such order,
+/// returns the reason.
 pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<Elided>> {
     let Need { from, to, .. } = need;
     within(driver, from.place(), |context| {
@@ -40,7 +41,7 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<El
         };
         let event = record(driver, context, from)?;
         if from.is(to) {
-            // The legacy stream replaces two blocking streams: CUDA orders both with the event
+            // The legacy stream stands in for blocking streams: CUDA orders them with the event
             // (tests/gpu/test_driver_twins.py).
             driver.spare_event(event);
             return Ok(None);
@@ -187,7 +188,7 @@ pub fn forget(driver: &Handle, marks: Vec<Mark>) {
     }
 }
 
-/// The place of `stream`. If the stream is on another GPU, the place is that GPU with its primary context.
+/// The place that the maker of `stream` stated; if the stream is on another GPU, that GPU with its primary context.
 pub fn place_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<Place> {
     let place = stream.place();
     let Stream::Handle(_) = stream.stream() else { return Ok(place) };
@@ -261,7 +262,7 @@ impl Purpose {
     }
 }
 
-/// Makes later work on `to` run after the work queued on `from` so far, and logs the outcome.
+/// Like [`order`], but makes no wait if [`between`] gives a reason. Logs the wait, or why there is none.
 pub fn connect(
     purpose: Purpose,
     driver: &Handle,
@@ -290,7 +291,7 @@ pub fn connect(
     made.map(drop)
 }
 
-/// Makes all waits, or none if a capture forbids one: a wait that joins a stream to a capture cannot be undone.
+/// Makes the waits, or none if a capture forbids one: a wait that joins a stream to a capture cannot be undone.
 pub fn connect_all(
     purpose: Purpose,
     driver: &Handle,
@@ -303,7 +304,7 @@ pub fn connect_all(
     edges.iter().try_for_each(|&(from, to)| connect(purpose, driver, from, to, &detach))
 }
 
-/// Fails, with its index, for the first of `needs` that a graph capture forbids. A single need is left to [`order`].
+/// Fails for the first of `needs` that a graph capture forbids, with its index. A single need is left to [`order`].
 pub fn check(driver: &Handle, needs: &[Need<'_>]) -> Result<(), (usize, Error)> {
     if needs.len() < 2 {
         return Ok(());
@@ -366,7 +367,7 @@ fn tell_listener(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
     }
 }
 
-/// Logs why no wait is made. `on` returns the stream, and is called only while debug logging is on.
+/// Logs why the stream that `on` returns makes no wait. `on` is called only while debug logging is on.
 #[inline(always)]
 pub fn elided(purpose: Purpose, place: Place, why: Elided, on: impl FnOnce() -> Option<Stream>) {
     if is_told() {

@@ -29,7 +29,7 @@ create_exception!(
      Warned once for each type. With ``stream=``, the stream of the array's pending work, the host does not wait."
 );
 
-/// Converting the error back to a `PyErr` gives `raised`.
+/// The conversion of the returned error to a `PyErr` gives `raised` again.
 #[cold]
 pub(crate) fn interrupted(py: Python<'_>, raised: PyErr) -> Error {
     let got = raised.get_type(py).name().map_or_else(|_| "an exception".into(), |n| n.to_string());
@@ -48,7 +48,7 @@ impl From<Error> for PyErr {
     }
 }
 
-/// The class of the Python package `cai_bridge` if the package is imported, else this module's own class.
+/// `DriverError` of the Python package `cai_bridge` if `sys.modules` has that package, else this module's own class.
 fn driver_error(py: Python<'_>) -> Bound<'_, PyType> {
     let own = || py.get_type::<DriverError>();
     if cfg!(feature = "wheel") {

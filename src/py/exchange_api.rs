@@ -1,5 +1,6 @@
-//! The exchange API of the bridge's classes. Its functions call dlpark's with the interpreter's lock. dlpark would take
-//! the lock by PyO3's count of attachments, which is wrong if foreign code further up the stack has released the lock.
+//! The exchange API of the bridge's classes. All its functions but the allocator take the interpreter's lock and call
+//! dlpark's. dlpark would take the lock by PyO3's count of attachments, which is wrong if foreign code further up the
+//! stack has released the lock.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int};
@@ -44,7 +45,8 @@ pub(super) fn put<T: PyTypeInfo>(py: Python<'_>, table: DLPackExchangeAPI) -> Py
     py.get_type::<T>().setattr("__dlpack_c_exchange_api__", capsule)
 }
 
-/// Returns -1 if this thread may not take the interpreter's lock. An exception that was pending stays pending.
+/// Returns -1 if this thread may not take the interpreter's lock. A pending exception stays pending, unless `call` sets
+/// another exception.
 pub(super) fn entered(call: impl FnOnce() -> c_int) -> c_int {
     let answer = attached(|py| {
         let pending = PyErr::take(py);

@@ -122,7 +122,7 @@ impl Habits {
         self.0 == 0
     }
 
-    /// Whether the set has a habit that departs from the protocols.
+    /// Whether the set has a habit besides `KeepsToDlpack` and `NoneIsNothing`, which only follow the protocols.
     pub(crate) const fn are_peculiar(self) -> bool {
         self.0 & !(Habit::KeepsToDlpack.bit() | Habit::NoneIsNothing.bit()) != 0
     }

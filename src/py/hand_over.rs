@@ -1,5 +1,5 @@
-//! The hand-over: the consumer's stream waits for the stream that the imported array is ready on. If the consumer names
-//! no stream, the bridge tells the consumer the stream that the array is ready on instead.
+//! The hand-over: the consumer's stream waits for the stream that the imported array is ready on. For
+//! [`Request::Unspecified`], the bridge tells the consumer the stream that the array is ready on instead.
 
 use pyo3::prelude::*;
 use smallvec::SmallVec;
@@ -84,7 +84,7 @@ pub(crate) fn hand_over_all<'a, 'py: 'a>(
     Ok(())
 }
 
-/// Asks every producer before it records the first event: a producer may queue work when asked.
+/// Makes no order before it has asked the last producer: a producer may queue work when asked.
 fn order_all<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
@@ -140,7 +140,7 @@ pub(crate) fn order_for(
     Ok(())
 }
 
-/// Hands the array over and returns true if the consumer's stream need not wait. Else does nothing.
+/// Returns true after a hand-over without a wait of the consumer's stream. If false, nothing was done.
 #[inline(always)]
 fn stays(
     door: &'static str,
@@ -172,7 +172,8 @@ fn stays(
     Ok(stays)
 }
 
-/// Makes the stream that the consumer is told, `ready_on` or the legacy default stream, wait for `dict_stream`.
+/// Makes the stream that the consumer is told, `ready_on` or the legacy default stream, wait for `dict_stream`, unless
+/// both are one stream.
 #[cold]
 fn follow(
     door: &'static str,
@@ -226,7 +227,7 @@ enum Order<'h> {
     Over,
 }
 
-/// Arrays with the same key share one wait.
+/// Arrays with equal pairs share one wait.
 type Pair = (Source, Option<Source>, Place, bool);
 type Source = (Stream, bool, Place);
 

@@ -42,7 +42,8 @@ pub(super) fn imported<'py>(
     Ok((is_known || is_whole(&module)?).then_some(module))
 }
 
-/// Whether the module's import has finished. Until then CPython sets `_initializing` on the module's `__spec__`.
+/// Whether the module's import has finished, as far as the `_initializing` of the module's `__spec__` tells. False for
+/// Python's `None`.
 #[cold]
 fn is_whole(module: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = module.py();

@@ -6,7 +6,7 @@ use crate::error::Error;
 
 #[derive(Debug)]
 pub(crate) struct ItemError {
-    /// The array's number, from 0; `None` if the error is about the call as a whole.
+    /// The array's number, from 0; `None` if the error is not tied to one array.
     pub(crate) item: Option<usize>,
     pub(crate) error: PyErr,
 }
@@ -20,7 +20,6 @@ impl ItemError {
         Self { item: self.item, error: change(self.error) }
     }
 
-    /// Replaces the array's number `item` by `among[item]`.
     pub(crate) fn among(self, among: &[usize]) -> Self {
         Self { item: self.item.map(|item| among[item]), error: self.error }
     }

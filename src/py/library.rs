@@ -17,7 +17,7 @@ pub(super) trait Library: Sync + fmt::Debug {
     /// The dotted name of the library's package, such as `torch`. A name in angle brackets is not a package's.
     fn name(&self) -> &'static str;
 
-    /// A row may name another package that has classes of the library, such as `jaxlib` for JAX.
+    /// A row can name another package that has classes of the library, such as `jaxlib` for JAX.
     fn habits(&self) -> &'static [HabitRow] {
         &[]
     }
@@ -39,7 +39,7 @@ pub(super) trait Library: Sync + fmt::Debug {
         Ok(Vec::new())
     }
 
-    /// The stream on which the library's arrays are ready now; `None` if the arrays name their streams.
+    /// The handle of the stream on which the library's arrays are ready now; `None` if the library does not say.
     fn ready_on(&self, _py: Python<'_>, _ordinal: i32) -> PyResult<Option<u64>> {
         Ok(None)
     }
@@ -122,7 +122,8 @@ pub(super) trait Functions: Sync + fmt::Debug {
 
 /// Streams that a library never destroys, and hands out in turn.
 pub(super) trait StreamPool: Sync + fmt::Debug {
-    /// The handles of the pool's streams on a GPU. `None` if the library has not initialised that GPU yet.
+    /// The handles of the pool's streams on a GPU. `None` if the library is not imported, has not initialised CUDA, or
+    /// lacks the GPU.
     fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>>;
 
     /// Whether the library computes on a stream outside the pool, as JAX does.
@@ -138,14 +139,15 @@ pub(super) trait StreamPool: Sync + fmt::Debug {
 
 /// A quick way to get the capsules of a library's arrays, used only after a comparison with `__dlpack__`.
 pub(super) trait Capsules: Sync + fmt::Debug {
-    /// `None` if the quick way cannot export `x`, or was not compared with `__dlpack__` yet.
+    /// `None` if the quick way cannot export `x`, or has not passed the comparison with `__dlpack__`.
     fn quickly<'py>(
         &self,
         x: &Bound<'py, PyAny>,
         stream: u64,
     ) -> PyResult<Option<Bound<'py, PyAny>>>;
 
-    /// Returns the capsule that `public` gets from `__dlpack__`. May also get one the quick way and compare the two.
+    /// Returns the capsule that `public` gets from `__dlpack__`. Until the quick way was compared, can also get a
+    /// capsule the quick way, and compare the two.
     fn compared<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -299,7 +301,7 @@ pub(super) fn _habits() -> Vec<(&'static str, String, &'static str, &'static str
 }
 
 /// The habits of a class, and the first library with a row that applies to the class. A row applies if `are_of` returns
-/// true for the row.
+/// true for the row. Finds nothing after [`_forget_habits`].
 pub(super) fn habits_of(
     are_of: impl Fn(About, &str) -> bool,
 ) -> (Habits, Option<&'static dyn Library>) {

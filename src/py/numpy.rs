@@ -205,11 +205,11 @@ pub(crate) fn empty<'py>(
     Ok((made, memory))
 }
 
-/// Whether `x` is a NumPy array. Does not import NumPy.
+/// Does not import NumPy.
 pub(crate) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let Some(numpy) = imported(py, intern!(py, "numpy"))? else { return Ok(false) };
-    // While another thread imports NumPy, the class may be missing.
+    // While another thread imports NumPy, the class can be missing.
     let Some(class) = numpy.getattr_opt(intern!(py, "ndarray"))? else { return Ok(false) };
     x.is_instance(&class)
 }

@@ -1,4 +1,4 @@
-//! Recognises lists of numbers, and constants, which keep no array's memory alive.
+//! Recognises lists of numbers, and objects that are assumed to keep no array's memory alive.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -28,7 +28,6 @@ macro_rules! plain {
 
 plain!(PyInt, PyFloat, PyString, PyBool, PyBytes, PyComplex);
 
-/// Whether `x` is assumed to keep no array's memory alive.
 pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let is_fixed = is_plain(x)
@@ -37,7 +36,7 @@ pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
         || x.is_exact_instance_of::<PyRange>()
         || x.is_exact_instance_of::<PySlice>();
     if let Ok(class) = x.cast::<PyType>() {
-        // A class that was made at run time may have attributes that keep memory alive.
+        // A class that was made at run time can have attributes that keep memory alive.
         return Ok(class.getattr(intern!(py, "__flags__"))?.extract::<u64>()? & HEAP_TYPE == 0);
     }
     if x.is_exact_instance_of::<PyCFunction>() {
@@ -54,7 +53,7 @@ pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(is_fixed || is_numpys_number(x)? || is_of_constants(x)?)
 }
 
-/// The most items of a container that are examined. Longer containers are assumed to keep memory alive.
+/// [`are_constants`] returns false for a container with more items.
 const LOOKED_AT: usize = 64;
 
 fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -67,7 +66,7 @@ fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     };
     for part in parts.try_iter()? {
         let part = part?;
-        // Of inner containers only a tuple of plain values counts. Do not recurse: a container may contain itself.
+        // Of inner containers only a tuple of plain values counts. Do not recurse: a container can contain itself.
         let is_constant = if is_builtin_container(&part) {
             part.cast::<PyTuple>().is_ok_and(|tuple| tuple.iter().all(|one| is_plain(&one)))
         } else {
@@ -80,7 +79,7 @@ fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(true)
 }
 
-/// Classes whose objects are assumed to keep no array's memory alive, as module and name.
+/// Classes for [`is_of_constants`], as module and name.
 const OF_CONSTANTS: [(&str, &str); 17] = [
     ("builtins", "str"),
     ("builtins", "bytes"),
@@ -101,7 +100,8 @@ const OF_CONSTANTS: [(&str, &str); 17] = [
     ("numpy", "dtype"),
 ];
 
-/// The `__dict__` of the object must be empty or missing, except for weak references and members of a plain `Enum`.
+/// Whether `x` is an object of a class in [`OF_CONSTANTS`], or of a derived class. The `__dict__` of `x` must be empty
+/// or missing, unless `x` is a weak reference, a `WeakSet`, or a member of an `Enum` without another class of the list.
 fn is_of_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     for kind in x.get_type().mro() {
@@ -147,10 +147,11 @@ fn is_numpys_number(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(answered(py, is_number())?.unwrap_or(false))
 }
 
-/// The most levels of nested lists that are examined. NumPy allows no more dimensions.
+/// The most levels of nested lists that [`is_of_numbers`] examines. NumPy allows no more dimensions.
 const DEEPEST: usize = 64;
 
-/// Looks only into the first of nested lists. Objects of classes derived from `list` or `tuple` do not count.
+/// On each level, looks only into the first of the inner lists. Objects of classes derived from `list` or `tuple` do
+/// not count as lists.
 pub(super) fn is_of_numbers(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let (py, mut signals, mut level) = (x.py(), Signals::default(), x.clone());
     for _ in 0..DEEPEST {

@@ -21,7 +21,7 @@ pub(crate) fn consumers_place(array: &Descriptor, place: Place) -> Place {
     }
 }
 
-/// The GPU and context of the array. Asks the driver about pinned and managed memory: DLPack says device 0 for both.
+/// The GPU and context of the array. DLPack says device 0 for pinned and managed memory, so asks the driver.
 #[inline(always)]
 pub(crate) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
     if array.device().kind == MemoryKind::Device || array.ptr() == 0 {
@@ -33,8 +33,8 @@ pub(crate) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
 /// The one or two streams that a user of the memory must wait for.
 pub(crate) type Both<'h> = (Alive<'h>, Option<Alive<'h>>);
 
-/// The streams on which the array is ready; `None` if nothing is pending. If the first stream may be destroyed, makes
-/// the host wait for the stream's context and returns `None`.
+/// The streams that a user of the array must wait for; `None` if nothing is pending. If the first stream may be
+/// destroyed, makes the host wait instead and returns `None`.
 pub(crate) fn ready_streams<'h>(
     py: Python<'_>,
     door: &'static str,
@@ -59,7 +59,7 @@ fn alive_or_waited<'h>(
     }
 }
 
-/// Makes the host wait for all work in the context of `lost`, a stream that may already be destroyed.
+/// Makes the host wait for all work in a context, because the stream `lost` may already be destroyed.
 #[cold]
 fn wait_for_lost(
     py: Python<'_>,
@@ -72,7 +72,7 @@ fn wait_for_lost(
     Ok(wait_for_all(py, door, &held.driver, place, WaitReason::StreamGone)?)
 }
 
-/// Makes `to` wait for one or two streams. If a graph capture forbids one of two waits, makes neither.
+/// Orders `to` after one or two streams. If a graph capture forbids one of two waits, makes neither.
 #[inline]
 pub(crate) fn connect_both(
     py: Python<'_>,
@@ -89,8 +89,9 @@ pub(crate) fn connect_both(
     }
 }
 
-/// For an array in device memory, fails if `stream` has a handle of another GPU than its place names. For pinned and
-/// managed memory, returns the place that the driver reports for the handle.
+/// Checks a stream with a handle, for an array with items. For device memory, fails if the handle's GPU is not the GPU
+/// of the stream's place. For pinned and managed memory, returns the place that the driver reports for the handle. In
+/// all other cases returns `at`.
 #[inline]
 pub(crate) fn check_stream(
     array: &Descriptor,
@@ -110,7 +111,7 @@ pub(crate) fn check_stream(
     Ok(at)
 }
 
-/// Like [`check_stream`], and also checks the GPU that a stream object names for a default stream.
+/// Like [`check_stream`], and also fails if a stream object names another GPU for a default stream.
 #[inline]
 pub(crate) fn check_argument(
     array: &Descriptor,

@@ -9,13 +9,12 @@ use super::native;
 use crate::device::{Device, MemoryKind};
 use crate::error::{Error, Kind, SHOWN};
 
-/// If describing the object raised an exception, returns that exception.
 #[cold]
 pub(crate) fn refused(kind: Kind, got: PyResult<String>) -> PyErr {
     got.map_or_else(|interrupt| interrupt, |got| Error::new(kind, got).into())
 }
 
-/// The beginning of the object's `repr`. If `repr` fails, names the object's type instead.
+/// The beginning of the object's `repr`. If `repr` raises an ordinary exception, names the object's type instead.
 pub(crate) fn shown(object: &Bound<'_, PyAny>) -> PyResult<String> {
     written(object, object.repr())
 }
@@ -74,7 +73,7 @@ pub(crate) fn attribute(
     value.as_ref().and_then(|value| value.cast().ok()).map(beginning).transpose()
 }
 
-/// Copies one character more than a message shows: the message then marks the text as cut.
+/// Copies up to one character more than a message shows, so that the message marks a longer text as cut.
 pub(crate) fn beginning(text: &Bound<'_, PyString>) -> PyResult<String> {
     Ok(native::beginning(text, SHOWN + 1)?.to_string_lossy().into_owned())
 }

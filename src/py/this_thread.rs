@@ -13,7 +13,7 @@ pub(crate) struct Doing {
     once: [Cell<bool>; 3],
     /// See `lease/generation.rs`.
     pub(crate) generation: Cell<u32>,
-    /// The number of the last trace that has this thread's name.
+    /// The number of the last trace for which this thread has asked for its own name.
     pub(crate) trace: Cell<u64>,
     /// The handle and GPU of the last stream that this thread found in a library's pool.
     pub(crate) pooled: Cell<(u64, i32)>,
@@ -37,7 +37,7 @@ local! {
     };
 }
 
-/// A mark that a thread sets while it does something that must not nest.
+/// A mark that a thread sets while it does something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Once {
     /// Forwarding an event to Python's `logging`, or running code whose events must not be logged.

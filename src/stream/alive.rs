@@ -1,5 +1,5 @@
-//! The proof that a stream is alive. Using a handle after its stream is destroyed kills the process (SIGSEGV in
-//! `cuEventRecord`, H200, driver 580, 2026-11). So driver calls take only an [`Alive`] stream.
+//! The proof that a stream is alive. Using a handle after its stream is destroyed can kill the process (SIGSEGV in
+//! `cuEventRecord`, H200, driver 580, 2026-11). So the driver's calls on a stream take only an [`Alive`] stream.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -83,7 +83,8 @@ impl Alive<'_> {
         self.stands_in
     }
 
-    /// Whether both are the same stream. Equal handles mean the same stream, whatever the places are.
+    /// Whether both are the same stream. Two streams with the same handle are the same, whatever their places. Default
+    /// streams at different places differ.
     pub fn is(self, other: Alive<'_>) -> bool {
         self.is_at(other.stream, other.place())
     }

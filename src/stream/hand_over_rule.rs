@@ -13,7 +13,7 @@ pub enum Elided {
     NotAsked,
     /// The producer named no stream, and a capture of a blocking stream forbids a wait for the legacy default stream.
     UnsaidInCapture,
-    /// The consumer is told the producer's stream, and orders its own work after that stream.
+    /// The consumer is told the producer's stream, and must order its own work after that stream.
     StreamPassedOn,
     /// Another array of the call is ready on the same stream. One wait, or one reason for none, serves both arrays.
     Together,

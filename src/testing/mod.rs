@@ -13,8 +13,8 @@ use crate::stream::{Stream, Thread};
 ///
 /// Queued work runs as late as is legal, so that a missing wait shows in the values. Every access is checked against
 /// the earlier ones. [`check`](SimulatedCuda::check) fails if nothing orders a write and another access to the same
-/// bytes, or if freed memory is used. It names the first such mistake. [`reports`](SimulatedCuda::reports) returns the
-/// others, too.
+/// bytes, or if freed memory is used. It names the first such mistake. [`reports`](SimulatedCuda::reports) returns all
+/// of them instead.
 ///
 /// Arrays and streams belong to the machine that they were made on. They cannot be used on another machine.
 ///
@@ -50,7 +50,8 @@ use crate::stream::{Stream, Thread};
 #[derive(Debug, Clone)]
 pub struct SimulatedCuda(Arc<Checked>);
 
-/// The drop runs the queued work, and panics with the first mistake that no call has returned.
+/// Unless the thread panics already, the drop runs the queued work, and panics with the first mistake since the last
+/// check.
 #[derive(Debug)]
 struct Checked(Arc<Simulated>);
 

@@ -97,4 +97,7 @@ fn a_tensors_fields_are_refused_one_by_one() {
     for version in [None, Some((1, 1))] {
         assert_eq!(Fields { strides: None, version, ..right }.decode().as_ref(), Ok(&array));
     }
+    let scalar = floats(&[], 1);
+    let fields = Fields { strides: None, ..Fields::of(&scalar) };
+    assert_eq!(fields.decode(), Ok(scalar), "NULL, as `dlpack.h` allows for no dimensions");
 }

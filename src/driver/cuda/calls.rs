@@ -46,7 +46,7 @@ pub(super) fn start() -> Result<Started> {
         return Err(Error::new(Kind::DriverMissing, got));
     };
     let found = start(library)?;
-    // The library `libcuda.so` may be the toolkit's stub. The stub does not have the versioned name `libcuda.so.1`.
+    // `libcuda.so` can be the toolkit's stub. The toolkit does not install a stub named `libcuda.so.1`.
     match (found.initialised == STUB_LIBRARY).then(sys::versioned).flatten() {
         Some(library) => start(library),
         None => Ok(found),
@@ -288,7 +288,7 @@ fn failed(error_name: ErrorName, symbol: &'static str, code: ResultCode) -> Erro
 }
 
 impl Calls {
-    /// Until the result is dropped, this thread's allocations do not invalidate graph captures of other streams.
+    /// Until the result is dropped, this thread is in relaxed capture mode: its `cuMemAlloc` invalidates no capture.
     pub(super) fn relaxed(&self) -> Result<Relaxed<'_>> {
         let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
         // SAFETY: `mode` outlives the call. It is a plain number, so the driver may write any value.
@@ -298,7 +298,7 @@ impl Calls {
     }
 }
 
-/// Restores the thread's earlier capture mode when dropped. Drop the value on the thread that made it.
+/// Its drop restores the thread's earlier capture mode. Drop the value on the thread that made it.
 pub(super) struct Relaxed<'a> {
     calls: &'a Calls,
     before: c_uint,

@@ -1,5 +1,5 @@
 //! Copies by CUDA's driver. With a driver that lacks an entry point of `CopyCalls`, such as `cuMemAllocAsync` before
-//! CUDA 11.2, only `allocate_now` and `free_now` work.
+//! CUDA 11.2, only `allocate_now` and `free_now` of the methods of [`Copies`] work.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -176,8 +176,8 @@ impl Copies for Cuda {
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
         let (calls, stream, at) = (self.copies()?, native(stream), planes(&transfer)?);
         let for_host = matches!(transfer.route, CopyRoute::Host(_) | CopyRoute::FromHost(_));
-        // If the host memory is pageable, the driver may make the host wait for the stream. Outside the relaxed mode,
-        // that wait would invalidate captures of other streams.
+        // If the host memory is pageable, the driver can make the host wait for the stream. Outside the relaxed mode,
+        // that wait could invalidate captures of other streams.
         let _relaxed = for_host.then(|| self.calls.relaxed()).transpose()?;
         // SAFETY: the driver reads the structures before the call returns. The assertion above shows that `at` with
         // NULL contexts is also a `CUDA_MEMCPY3D_v2`. `Alive` proves that the stream is alive. The callers in the

@@ -1,5 +1,5 @@
-//! Events for reuse. Each thread keeps the event that it returned last, so taking the event again needs no lock. The
-//! other unused events are in a list that all threads share.
+//! Events for reuse. Each thread keeps at most one unused event, so taking that event needs no lock. The other unused
+//! events are in a list that all threads share.
 //!
 //! The driver destroys an event with its context. So the list forgets the events of an earlier context at the same
 //! address. Before CUDA 12 contexts have no numbers, and the list does not notice a new context at an old address.
@@ -39,8 +39,7 @@ fn spare_of(all: &mut Vec<SpareEvents>, context: Context, life: u64) -> &mut Vec
     &mut spare.events
 }
 
-/// The event that this thread returned last. It goes to the shared list at the thread's end, when no driver call is
-/// allowed.
+/// The unused event that this thread keeps. The drop, at the thread's end, makes no driver call.
 struct Last(Cell<Option<Event>>);
 
 impl Drop for Last {
@@ -85,7 +84,7 @@ pub(super) fn take(context: Context, life: u64) -> Option<Event> {
     }
 }
 
-/// Puts `other`, an event of another context, into the shared list. Takes an event of `context` out of the list.
+/// `other` must be no event of this context. `None` if the shared list has no event of this context.
 #[cold]
 fn spare(other: Option<Event>, context: Context, life: u64) -> Option<Event> {
     if let Some(event) = other {
@@ -96,7 +95,7 @@ fn spare(other: Option<Event>, context: Context, life: u64) -> Option<Event> {
     Some(Event { handle, context, life })
 }
 
-/// This thread's next [`take`] gets `event`. The event that the thread kept before goes to the shared list.
+/// The thread keeps `event`, in place of the event that it kept before.
 #[inline]
 pub(super) fn give_back(event: Event) {
     // If the thread is ending and has dropped its `LAST`, `event` goes to the shared list.

@@ -1,5 +1,5 @@
-//! Memory and events that other processes can open, by CUDA's driver. With a driver that lacks one of these entry
-//! points, such as one before CUDA 11.4, only sharing fails.
+//! Memory and events that other processes can open, by CUDA's driver. If the driver lacks an entry point of `IpcCalls`,
+//! such as `cuDeviceGetUuid_v2` before CUDA 11.4, only methods of [`Ipc`] fail.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -61,7 +61,7 @@ impl Ipc for Cuda {
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
         ];
-        // The driver may write fewer than eight bytes of a value. The other bytes stay zero.
+        // Of a boolean the driver writes fewer than eight bytes. The other bytes stay zero.
         let mut found = [0_u64; 4];
         let mut values = found.each_mut().map(|value| ptr::from_mut(value).cast::<c_void>());
         // SAFETY: `names` and `values` have four entries each and outlive the call. No value is longer than eight

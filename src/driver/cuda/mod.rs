@@ -1,5 +1,6 @@
 //! CUDA's driver. Its library is loaded on first use. If the library or a symbol that the bridge always needs is
-//! missing, every call fails. If only symbols for copies, launches or IPC are missing, only those calls fail.
+//! missing, every call fails. If another symbol is missing, at most the copies, the launches with attributes or the
+//! IPC calls fail.
 #![allow(unsafe_code)]
 
 mod calls;

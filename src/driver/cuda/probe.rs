@@ -58,7 +58,7 @@ impl Cuda {
         let Started { library, calls, initialised } = start()?;
         calls.check("cuInit", initialised).map_err(|error| {
             if initialised == NOT_INITIALIZED {
-                // Another library had initialised the driver in this process's parent.
+                // Another library had initialised the driver before this process was forked.
                 return fork::forked();
             }
             let got = format!("a driver that fails to start: {}", error.got());

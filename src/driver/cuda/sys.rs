@@ -1,7 +1,8 @@
 //! The C types, structures and constants for the driver calls of this crate.
 //!
 //! The crate declares them itself, so that it works beside any version of [cudarc](https://docs.rs/cudarc). With the
-//! feature `cudarc-sys`, which the wheel sets, cudarc's declarations replace them, and the compiler compares the two.
+//! feature `cudarc-sys`, which the wheel sets, cudarc's declarations replace them. The compiler then compares the
+//! values of `enumerations!` and the layouts of `structures!` with cudarc's.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "cudarc-sys")]
@@ -17,7 +18,6 @@ use libloading::Library;
 #[cfg(not(feature = "cudarc-sys"))]
 pub(super) use own::*;
 
-/// The toolkit's stub library has only the plain name, `libcuda.so`.
 const VERSIONED: &str = "libcuda.so.1";
 
 #[cfg(feature = "cudarc-sys")]
@@ -28,14 +28,14 @@ pub(super) fn library() -> Option<&'static Library> {
     unsafe { sys::is_culib_present().then(|| sys::culib()) }
 }
 
-/// The driver's library. If `libcuda.so.1` does not open, `libcuda.so`, which may be the toolkit's stub.
+/// `libcuda.so.1`. If that does not open, `libcuda.so`, which can be the toolkit's stub.
 #[cfg(not(feature = "cudarc-sys"))]
 pub(super) fn library() -> Option<&'static Library> {
     // SAFETY: the file is the driver's library or its stub, whose initialisers every CUDA program runs.
     versioned().or_else(|| unsafe { open("libcuda.so") })
 }
 
-/// The driver's library, never the toolkit's stub.
+/// `libcuda.so.1`: the toolkit does not install its stub under this name.
 pub(super) fn versioned() -> Option<&'static Library> {
     // SAFETY: the file is the driver's library, whose initialisers every CUDA program runs.
     unsafe { open(VERSIONED) }

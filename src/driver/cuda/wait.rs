@@ -1,11 +1,11 @@
 //! How the host waits for all work of a context.
 //!
-//! `cuCtxSynchronize` invalidates every capture in the context. `cuModuleUnload` waits for the same work, invalidates
-//! no capture and lets other threads queue work (H100, driver 580, 2026-11). Loading a module keeps other threads from
-//! launching. So each wait unloads the module that the wait before it has loaded, and loads one for the next wait.
+//! `cuCtxSynchronize` invalidates every capture in the context. In relaxed mode, `cuModuleUnload` waits for the same
+//! work, invalidates no capture and lets other threads queue work (H100, driver 580, 2026-11). Loading a module keeps
+//! other threads from launching. So a wait that has unloaded a module loads the module for the next wait.
 //!
-//! No documentation says that unloading waits, so the first wait of the process checks it. If unloading does not wait,
-//! the bridge allocates and frees memory instead, which waits as well.
+//! No documentation says that unloading waits, so the bridge checks that before it relies on unloading. If unloading
+//! does not wait, the bridge allocates and frees memory instead, which waits as well.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_uint, c_void};
@@ -24,7 +24,7 @@ use crate::error::Result;
 const EMPTY: &CStr =
     c".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry cai_bridge_empty() { ret; }\n";
 
-/// A thread that is held up for longer than this work would wrongly see a wait, so three checks are made.
+/// If the checking thread is held up for longer than the work, the check wrongly sees a wait. So three checks are made.
 const WORK: &[Duration; 3] =
     &[Duration::from_millis(1), Duration::from_millis(2), Duration::from_millis(4)];
 
@@ -36,12 +36,12 @@ struct HostWait {
 static HOST_WAIT: HostWait =
     HostWait { unloading_waits: OnceLock::new(), spare: Mutex::new(Vec::new()) };
 
-/// The module that the next host wait for `context` will unload. `life` is the context's number.
+/// A loaded module, if any, for the next host wait for `context` to unload. `life` is the context's number.
 #[derive(Debug)]
 struct SpareModule {
     context: Context,
     life: u64,
-    /// A thread holds this lock while it waits, so that no second thread loads another module.
+    /// A thread holds this lock while it waits, so that no second thread loads another module for the same context.
     module: Mutex<Option<usize>>,
 }
 

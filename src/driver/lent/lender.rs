@@ -36,8 +36,6 @@ unsafe extern "C" fn release(machine: Raw) {
     drop(unsafe { Arc::from_raw(machine.cast::<Simulated>()) });
 }
 
-/// The machine behind `raw`.
-///
 /// # Safety
 ///
 /// `raw` came from [`TABLE`]'s `current`, or with a call of a `LentRun`. During `'a` the borrower holds a reference to

@@ -2,7 +2,8 @@
 //!
 //! An extension built with this crate has its own copy of the crate's state, beside that of the Python package. The
 //! package owns the simulated device, and lends it by a table of C functions ([`LentTable`]): [`lender`] fills the
-//! table, [`borrowed`] calls it. The two libraries may be different builds, so only integers and addresses cross.
+//! table, [`borrowed`] calls the functions. The two libraries can be different builds, so only integers and addresses
+//! cross.
 
 pub mod borrowed;
 pub mod lender;
@@ -14,7 +15,7 @@ pub const VERSION: u32 = 3;
 
 pub const NAME: &std::ffi::CStr = c"cai_bridge.simulated_device";
 
-/// A pointer to a simulated device. The caller of [`LentTable::current`] must `release` the returned pointer.
+/// A pointer to a simulated device.
 pub type Raw = *const c_void;
 
 pub type LentRun = unsafe extern "C" fn(*mut c_void, Raw);
@@ -42,10 +43,11 @@ pub struct LentWork {
 #[derive(Debug)]
 pub struct LentTable {
     pub version: u32,
-    /// Returns the installed simulated device, which the caller must `release`; NULL if none is installed.
+    /// Returns the simulated device installed in the table's library, which the caller must `release`. NULL if there is
+    /// none, or in a forked child; do not `release` NULL.
     pub current: unsafe extern "C" fn() -> Raw,
     pub release: unsafe extern "C" fn(Raw),
-    /// Makes the call with this number in [`Op`]. The two lists are the call's arguments and its results.
+    /// Makes the call with this number in [`Op`]. The first list has the call's arguments; the second gets its results.
     pub call: unsafe extern "C" fn(Raw, u32, *const [u64; 4], *mut [u64; 4]) -> u32,
     pub queue: unsafe extern "C" fn(Raw, u64, *const LentWork) -> u32,
     /// Only running work may call this function.
@@ -93,7 +95,7 @@ ops! {
     TakeEvent = 7, "cuEventCreate";
     SpareEvent = 8, "cuEventDestroy";
     IsReached = 9, "cuEventQuery";
-    /// Takes a stream; returns 0, 1 or 2 for `CaptureStatus`'s variants in their order, and the capture's number.
+    /// Takes a stream; returns 0 for `Outside`, 1 and the capture's number for `Inside`, or 2 for `Beside`.
     CaptureStatus = 10, "cuStreamIsCapturing";
     IsBlocking = 11, "cuStreamGetFlags";
     StreamContext = 12, "cuStreamGetCtx";

@@ -70,7 +70,7 @@ impl MachineState {
         })
     }
 
-    /// Orders the host after `point`. The work before `point` must have run.
+    /// Orders the host after `point`. All work before `point` must have left the queue.
     pub(super) fn learn(&mut self, point: &Clock) {
         self.host.join(point);
         self.learned = self.learned.saturating_add(1);

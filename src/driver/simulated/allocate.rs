@@ -1,7 +1,7 @@
 //! Allocations and frees.
 //!
-//! Each stream has a pool, which hands a freed block out again at once, as caching allocators do. Work on another
-//! stream that still uses the block races with the new work, unless something orders the two.
+//! Each stream has a pool, which hands out a freed block of the wanted length again at once, as caching allocators do.
+//! Work on another stream that still uses the block races with the new work, unless something orders the two.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -148,7 +148,7 @@ impl Simulated {
         self.make(ALLOCATE, |state| state.allocate(context, nbytes, kind, label))
     }
 
-    /// Hands out a freed block of the same length at once, even if queued work still uses the block.
+    /// If the stream's pool has a freed block of this length, returns that block, even if queued work still uses it.
     pub fn alloc_from_pool(&self, stream: Stream, nbytes: u64, label: &str) -> Result<u64> {
         self.make(ALLOCATE, |state| {
             let pool = state.stream(stream)?;

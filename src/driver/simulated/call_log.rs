@@ -32,7 +32,8 @@ impl Simulated {
         body(&mut state).map_err(|code| codes::failed(call, code))
     }
 
-    /// Logs the call and runs `body`, unless an injected fault is due. `None` if the fault suppresses the call.
+    /// Runs `body`, unless an injected fault is due. Logs the call in both cases. `None` if the fault suppresses the
+    /// call.
     pub(super) fn called<T>(
         &self,
         call: Call,

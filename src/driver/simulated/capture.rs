@@ -1,11 +1,12 @@
 //! Simulates graph capture: which calls are allowed during a capture, and which invalidate ("spoil") it.
 //!
-//! Work launched on a stream under capture is recorded, not queued. A record on that stream and a wait on another
-//! stream fork the capture to the other stream. Each fork must be joined again by the stream that the capture began on.
-//! Inside a capture a stream has a clock over the capture's own lanes.
+//! Work launched on a stream under capture is recorded, not queued. By a wait for an event recorded on a stream under
+//! capture, the capture can fork to a stream outside every capture. Before the capture ends, the stream that the
+//! capture began on must wait for the work of each fork. Inside a capture a stream has a clock over the capture's own
+//! lanes.
 //!
-//! A call that is not allowed during a capture returns CUDA's error and spoils the capture, so that ending the capture
-//! fails as well.
+//! A call that CUDA forbids during a capture returns CUDA's error. Many such calls also spoil the capture; ending a
+//! spoiled capture fails.
 //!
 //! Not modelled: graph launches inside a capture (refused), external records, memory nodes.
 
@@ -90,13 +91,14 @@ impl MachineState {
         Ok(id)
     }
 
-    /// If any stream is captured, invalidates all captures and fails.
+    /// If a capture is open, invalidates all captures and fails.
     pub(super) fn refuse_captures(&mut self) -> DriverResult<()> {
         self.captures.open.values_mut().for_each(|capture| capture.spoiled = true);
         if self.captures.open.is_empty() { Ok(()) } else { Err(codes::STREAM_CAPTURE_UNSUPPORTED) }
     }
 
-    /// Invalidates each capture whose mode forbids unsafe calls of this thread. Fails if there is such a capture.
+    /// Invalidates each capture whose mode, with this thread's mode, forbids unsafe calls of this thread. Fails if
+    /// there is such a capture.
     pub(super) fn refuse_unsafe(&mut self) -> DriverResult<()> {
         let here = Thread::current();
         let mine = self.captures.modes.get(&here).copied().unwrap_or_default();

@@ -4,7 +4,7 @@
 //! before later work exactly if the later work's clock, or the host's clock at the later work's launch, has at least
 //! `t` for the lane. Clocks are transitively closed: a waiting stream takes over the whole clock that it waits for.
 //!
-//! Other clocks may leave out what the host's clock covers: the work has run, and everything launched later follows it.
+//! Other clocks can leave out what the host's clock covers: the work has run, and everything launched later follows it.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,8 @@ impl Lane {
     }
 }
 
-/// For each lane of work, the number of the last work before this point. Without an entry the number is 0.
+/// For each lane, the number of the last work before this point. An entry is missing if no work of the lane is before
+/// this point, or if `forget` has removed the entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Clock(BTreeMap<Lane, u64>);
 
@@ -51,7 +52,7 @@ impl Clock {
         self.0.retain(|lane, time| !host.covers(*lane, *time));
     }
 
-    /// Whether this point is after work number `time` of `lane`. False if [`Self::forget`] has removed the entry.
+    /// Whether this point is after work number `time` of `lane`. After [`Self::forget`], false can be wrong.
     pub(super) fn covers(&self, lane: Lane, time: u64) -> bool {
         self.get(lane) >= time
     }

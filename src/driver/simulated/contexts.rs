@@ -188,7 +188,7 @@ impl Simulated {
         result
     }
 
-    /// `cuCtxSetCurrent(NULL)`: the next context on the thread's stack becomes current.
+    /// `cuCtxSetCurrent(NULL)`: the next context on the thread's stack, if any, becomes current.
     pub fn unset_device(&self) {
         self.lock().contexts.replace(None);
     }

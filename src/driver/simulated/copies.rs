@@ -1,7 +1,7 @@
 //! Copies as queued work with declared accesses.
 //!
-//! A copy into host memory declares no write, and a copy from pageable host memory declares no read. For such a copy,
-//! only the values show a missing wait.
+//! A copy into host memory declares no write, and a copy from pageable host memory declares no read. A race about that
+//! host memory is not reported; only the values can show it.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ const fn call_of(call: CopyCall) -> Call {
     }
 }
 
-/// The byte ranges of the rows. Rows without a gap between them become one range.
+/// The byte ranges of the rows. Consecutive rows without a gap between them become one range.
 fn runs(start: u64, width: u64, rows: impl Iterator<Item = u64>) -> Arc<[Span]> {
     let mut spans: Vec<Span> = Vec::new();
     for row in rows {

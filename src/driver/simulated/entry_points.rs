@@ -83,7 +83,7 @@ pub enum Outcome {
     Failed(u32),
 }
 
-/// `None` for an argument that is not logged.
+/// `None` for an argument that the call does not have, or that is not logged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CallArguments {
     pub stream: Option<Stream>,

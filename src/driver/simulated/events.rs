@@ -1,6 +1,6 @@
 //! Simulates events, and the host's waits for events, streams and contexts.
 //!
-//! A wait binds to the record that is latest when the wait is queued, so the event may be recorded again at once. Only
+//! A wait binds to the record that is latest when the wait is queued, so the event can be recorded again at once. Only
 //! an external wait inside a capture binds later: at each launch of the graph.
 
 use super::call_log::DriverResult;
@@ -42,7 +42,7 @@ pub(super) struct EventTable {
     all: Vec<EventState>,
     spare: Vec<Event>,
     destroyed: Vec<Event>,
-    /// Records of destroyed events that other processes may still wait for.
+    /// Records of destroyed events that other processes could still wait for.
     leaving: Vec<(SharedEvent, u64, EventPoint)>,
 }
 
@@ -51,7 +51,7 @@ impl EventTable {
         self.add(context, life, None)
     }
 
-    /// Reuses a destroyed event's handle, as the driver does.
+    /// Reuses a destroyed event's handle, if there is one, as the driver does.
     pub(super) fn create_shared(
         &mut self,
         context: Context,
@@ -87,7 +87,8 @@ impl EventTable {
         Ok(())
     }
 
-    /// The events shared with other processes, even destroyed ones, each with this process's last record.
+    /// The events shared with other processes, and the destroyed ones in `leaving`, each with this process's last
+    /// record.
     pub(super) fn shared(&self) -> impl Iterator<Item = (&SharedEvent, u64, &EventPoint)> {
         let all = self.all.iter();
         all.filter_map(|event| Some((event.slot.as_ref()?, event.mine, &event.recorded)))

@@ -39,7 +39,8 @@ impl fmt::Display for FaultError {
     }
 }
 
-/// The entry point that shares the longest substring with `name`, if it is more than half of the entry point's name.
+/// The entry point that shares the longest substring with `name`, if the substring is longer than half of the entry
+/// point's name.
 fn near(name: &str) -> Option<Call> {
     let common = |call: &Call| {
         let parts = (0..name.len()).flat_map(|from| (from..=name.len()).map(move |to| from..to));
@@ -96,7 +97,8 @@ impl Call {
 }
 
 impl Simulated {
-    /// Makes the `nth` next call (from 1) of this entry point fail with `code`, without an effect.
+    /// Makes the `nth` next call (from 1) of this entry point fail with `code`, without an effect. If an older fault is
+    /// due at that call, this fault is due at the call after it.
     pub fn fail(&self, call: &str, nth: u32, code: u32) -> Result<(), FaultError> {
         if code == 0 {
             return Err(FaultError::SuccessCode);

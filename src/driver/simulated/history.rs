@@ -1,6 +1,7 @@
 //! Finds races: compares each new access to a block of memory with the earlier accesses that it could race with.
 //!
-//! An access to a byte is forgotten in two cases, in which no racing operation can be missed:
+//! [`History::admit`] forgets an access to a byte in two cases, in which each later operation that races is still
+//! found:
 //! - The host is ordered after the access. Every later launch follows the host, and so the access.
 //! - A later access to the byte is ordered after the earlier one and excludes as much: the later access writes, or the
 //!   earlier one only reads. Then a new access that races with the earlier one also races with the later.

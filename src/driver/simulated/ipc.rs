@@ -111,7 +111,7 @@ impl Simulated {
         })
     }
 
-    /// Runs queued work up to each point that another process waits for.
+    /// Runs queued work up to each point that another process waits for, except work that itself waits for a process.
     pub fn run_needed(&self) {
         let needed = self.lock().needed();
         for point in &needed {

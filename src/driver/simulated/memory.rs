@@ -1,7 +1,7 @@
 //! The simulated device's memory, in blocks.
 //!
-//! A block that this process frees stays mapped and is filled with [`FREED`], so work that runs too late reads the
-//! pattern and not other memory.
+//! A free does not unmap a block. If this process allocated the block, the free fills it with [`FREED`] when the free
+//! runs: the pattern shows work that runs too late.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::driver::host::{ALIGNMENT, HostMemory};
 use crate::driver::ipc::Allocation;
 use crate::driver::{Context, PointerAttributes};
 
-/// Every byte of newly allocated memory. A block that a pool hands out again keeps its bytes.
+/// Every byte of a new allocation. A block that a stream's pool hands out again is not filled.
 pub const FRESH: u8 = 0xCD;
-/// Every byte of freed memory, once the free has run. Another process's memory keeps its bytes.
+/// A free fills the memory with this byte when the free runs, unless another process allocated the memory.
 pub const FREED: u8 = 0xDD;
 
 /// The handle of the default pool of `cuMemAllocAsync`, which cannot be exported.
@@ -76,7 +76,7 @@ impl SimulatedMemory {
         (offset < block.length).then_some((block, offset))
     }
 
-    /// A freed block of a stream's pool is still known. Any other freed block is not.
+    /// Returns the attributes of a freed block only if the block belongs to a stream's pool.
     pub(super) fn pointer(&mut self, address: u64) -> Option<PointerAttributes> {
         let (block, _) = self.find(address)?;
         (block.freed.is_none() || block.pool.is_some()).then_some(block.pointer)
@@ -89,7 +89,7 @@ impl SimulatedMemory {
         block.raw.read(usize::try_from(offset).ok()?, usize::try_from(span.len).ok()?)
     }
 
-    /// Writes freed memory as well. If the bytes do not fit in one block, writes nothing and returns `None`.
+    /// Writes freed memory as well. If the bytes do not lie inside one block, writes nothing and returns `None`.
     pub(super) fn store(&mut self, address: u64, bytes: &[u8]) -> Option<()> {
         let length = u64::try_from(bytes.len()).ok()?;
         let (block, offset) =
@@ -97,12 +97,13 @@ impl SimulatedMemory {
         block.raw.write(usize::try_from(offset).ok()?, bytes)
     }
 
-    /// The bytes of all blocks that are not freed. A block whose free is queued counts as freed.
+    /// The size in bytes of all blocks that are not freed. A block whose free is queued counts as freed.
     pub(super) fn in_use(&self) -> u64 {
         self.blocks.values().filter(|block| block.freed.is_none()).map(|block| block.length).sum()
     }
 
-    /// Fills the block with [`FREED`]. Another process's block keeps its bytes.
+    /// Fills a block that this process allocated with [`FREED`]. Unlocks another process's block, unless this process
+    /// has it open.
     pub(super) fn poison(&mut self, start: u64) {
         let Some(block) = self.blocks.get_mut(&start) else { return };
         if let IpcExport::Opened(arena, at, opened) = &block.export {
@@ -144,7 +145,7 @@ impl SimulatedMemory {
         Some(self.insert(raw, length, None, pointer, label, export))
     }
 
-    /// Returns the address of another process's block. [`Self::close`] must be called once for each call of `open`.
+    /// Opens another process's block, and returns the block's address. Call [`Self::close`] once for each open.
     pub(super) fn open(
         &mut self,
         raw: HostMemory,
@@ -166,7 +167,7 @@ impl SimulatedMemory {
         Some(self.insert(raw, at.length, None, pointer, "opened", export))
     }
 
-    /// Returns whether the block is closed now. `None` if the block is not an open block of another process.
+    /// Returns whether this was the last close. `None` if no open block of another process starts at `start`.
     pub(super) fn close(&mut self, start: u64) -> Option<bool> {
         match &mut self.blocks.get_mut(&start)?.export {
             IpcExport::Opened(_, _, opened) => {
@@ -240,7 +241,8 @@ impl SimulatedMemory {
         self.spare.entry(pool).or_default().push(start);
     }
 
-    /// Takes the block of this length that was freed last, even if the free is still queued.
+    /// Takes, of the pool's freed blocks with exactly this length, the one freed last, even if its free is still
+    /// queued.
     pub(super) fn reuse(&mut self, pool: StreamId, length: u64, label: &str) -> Option<u64> {
         let spare = self.spare.get_mut(&pool)?;
         let blocks = &mut self.blocks;

@@ -1,17 +1,16 @@
 //! A CUDA device that needs no GPU and reports a program's mistakes.
 //!
-//! [`Simulated`] implements [`Driver`]. Host memory stands in for device memory, so pointers are valid and values are
-//! real. Two things show a missing wait:
+//! [`Simulated`] implements [`Driver`]. Host memory stands in for device memory, so a program can read the values
+//! through the pointers. Two things show a missing wait:
 //!
-//! - Queued work runs late, in the least helpful legal order, so the values are wrong.
-//! - Every declared access is checked against the earlier accesses to the same bytes, by vector clocks over stream
-//!   order, events, host waits and the legacy default stream. A write and another access that nothing orders make a
-//!   [`Report`], which names both sides.
+//! - Queued work runs late, in the least helpful legal order, so the values can be wrong.
+//! - Declared accesses are checked for races by vector clocks over stream order, events, host waits and the legacy
+//!   default stream. A [`Report`] of a race names both accesses.
 //!
-//! If no other process takes part, the same calls in the same order always give the same result. The threads of the
+//! If no other process takes part, the same calls in the same order always give the same reports. The threads of the
 //! host count as one, in the order of their calls.
 //!
-//! Work on a destroyed stream, which can crash a real driver, is a report and an error here.
+//! Queuing work on a destroyed stream, which can crash a real driver, gives a report and an error here.
 //! `tests/gpu/test_driver_twins.py` compares the two drivers.
 
 mod access;
@@ -67,7 +66,7 @@ struct MachineState {
     memory: memory::SimulatedMemory,
     processes: ipc::Processes,
     schedule: schedule::Schedule,
-    /// The work that the host is ordered after, and so everything that the host launches later.
+    /// The work that the host is ordered after. Work that the host launches later is ordered after it as well.
     host: clock::Clock,
     learned: usize,
     calls: call_log::CallLog,
@@ -122,7 +121,7 @@ impl Simulated {
 
     /// Drop no queued work while you hold the lock: the drop may call the simulated device, which takes the lock again.
     fn lock(&self) -> MutexGuard<'_, MachineState> {
-        // No code panics halfway through a change, so a poisoned lock is still consistent.
+        // If a thread has panicked while it held the lock, use the state as it is.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -20,11 +20,11 @@ pub struct Span {
 pub(super) enum Work {
     Run(Arc<Action>),
     Poison(u64),
-    /// Does nothing. Launching the graph orders the node after the event, which is recorded outside the graph.
+    /// Does nothing when it runs: `launch_graph` orders the node after the event.
     External(Event),
     /// Marks this record of an event, and every earlier one, as reached, for all processes that share the event.
     Reach(SharedEvent, u64),
-    /// Runs only once another process has reached this record of the event, or has ended.
+    /// Runs only once this record of the event is reached, or the process that recorded the event last has ended.
     Await(SharedEvent, u64),
 }
 
@@ -66,7 +66,7 @@ impl Operation {
     }
 }
 
-/// A captured operation: number `time` of `lane`, which is a branch of the capture.
+/// A captured operation, at position `time` of `lane`, which is a branch of the capture.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) lane: Lane,

@@ -1,8 +1,8 @@
 //! What the simulated devices of several processes share: files in memory, with the allocations and events that a
 //! process lets others open.
 //!
-//! A process that opens a block of another process locks the block's bytes in the file. The kernel releases the lock
-//! once no process has the descriptor any more, so a crash releases it as well.
+//! A process that opens a block of another process locks the block's bytes in the file. The kernel releases the lock at
+//! the latest when no process has that file descriptor any more, even after a crash.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -53,7 +53,8 @@ impl At {
     }
 }
 
-/// Reserves bytes of the file for good, rounded up to a multiple of [`ALIGNMENT`]. `None` if the file is full.
+/// Reserves bytes of the file for good, rounded up to a multiple of [`ALIGNMENT`]. `None` if the file has too little
+/// room left.
 pub(super) fn take(arena: &Arc<Arena>, bytes: u64) -> Option<At> {
     let bytes = bytes.checked_next_multiple_of(u64::try_from(ALIGNMENT).ok()?)?;
     let fits = |taken: u64| taken.checked_add(bytes).filter(|end| *end <= LENGTH);
@@ -125,7 +126,7 @@ impl SharedEvent {
         self.number(2).fetch_max(record, Ordering::SeqCst);
     }
 
-    /// Whether a process waits for a record that is not reached.
+    /// Whether a process has asked for a record that is not reached.
     pub(super) fn is_needed(&self) -> bool {
         self.number(2).load(Ordering::SeqCst) > self.number(1).load(Ordering::SeqCst)
     }
@@ -236,7 +237,8 @@ mod linux {
             (unsafe { libc::fcntl(file, command, &raw mut lock) } == 0).then_some(lock)
         }
 
-        /// Locks or unlocks bytes of another process's file. That process sees the lock by [`Self::is_held`].
+        /// Locks the bytes of another process's file if `is_open`, else unlocks them. The other process sees the lock
+        /// by [`Self::is_held`].
         pub(in super::super) fn hold(&self, offset: u64, length: u64, is_open: bool) {
             let kind = if is_open { libc::F_RDLCK } else { libc::F_UNLCK };
             let _ = self.lock(libc::F_OFD_SETLK, kind, offset, length);

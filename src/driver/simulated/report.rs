@@ -14,7 +14,7 @@ use super::{MachineState, Simulated};
 pub enum ReportKind {
     /// Two accesses to the same bytes, at least one of them a write, that nothing orders.
     Race,
-    /// An access to memory that was freed earlier in the program's order.
+    /// An access to memory that is freed at that point of the program's order. A queued free counts.
     UseAfterFree,
     /// A free of memory that is already freed, of an address at which no allocation starts, or of memory that another
     /// process has open.
@@ -25,9 +25,10 @@ pub enum ReportKind {
     DeadStream,
     /// A use of an event whose context was reset. A real driver may crash (SIGSEGV, H200, driver 580).
     DeadEvent,
-    /// A call that names another thread's per-thread default stream. The handle 2 cannot name that stream.
+    /// A call that names another thread's per-thread default stream. A real driver takes the handle 2 as the calling
+    /// thread's stream.
     ForeignThread,
-    /// A kernel whose host function failed or panicked.
+    /// A kernel whose `on_host` failed or panicked.
     FailedKernel,
 }
 
@@ -58,7 +59,7 @@ pub enum AccessKind {
 pub struct AccessRange {
     /// `None` outside every allocation.
     pub allocation: Option<Arc<str>>,
-    /// In bytes from the allocation's start.
+    /// Offsets in bytes, from the allocation's start; without an allocation, from the address used.
     pub bytes: Range<u64>,
     pub access: AccessKind,
 }
@@ -84,11 +85,10 @@ impl fmt::Display for AccessRange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Side {
     pub operation: Arc<str>,
-    /// Where the operation runs, such as `stream#3 (device 0, non-blocking)`.
+    /// The place, such as `stream#3 (device 0, non-blocking)`, `host` or `another process`.
     pub place: Arc<str>,
     /// Operations and accesses are numbered from 1, in program order. 0 for a driver call or a failed kernel.
     pub sequence: u64,
-    /// The memory that is accessed or freed, if any.
     pub touched: Option<AccessRange>,
 }
 
@@ -128,7 +128,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// How many reports are kept: the first ones.
+/// The device keeps at most this many reports, and only counts later ones.
 pub const REPORTED: usize = 10_000;
 
 #[derive(Debug, Default)]
@@ -169,7 +169,7 @@ impl Simulated {
         self.lock().reports.kept.clone()
     }
 
-    /// The number of reports that were not kept, since [`Self::take_reports`].
+    /// The number of reports that were not kept, since the last call of [`Self::take_reports`].
     pub fn reports_left_out(&self) -> u64 {
         self.lock().reports.left_out
     }

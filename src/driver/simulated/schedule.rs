@@ -1,7 +1,8 @@
 //! The queued work, and which of it runs next.
 //!
-//! Work runs only when a point after it must be reached, such as for a host wait. Of the pieces that are ready, the one
-//! launched last runs first. This is the least helpful legal order, so a missing wait shows in the values.
+//! Work runs only when a point after it must be reached, such as for a host wait. Of the ready pieces before that
+//! point, the one launched last runs first. This is the least helpful legal order, so that the values show a missing
+//! wait.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -21,7 +22,7 @@ pub(super) struct QueuedWork {
 pub(super) struct Schedule {
     pub(super) lanes: Vec<VecDeque<QueuedWork>>,
     times: Vec<u64>,
-    /// Holds at least every lane with work that the host has not waited for.
+    /// Holds at least every lane with work that the host's clock does not cover.
     open: BTreeSet<Lane>,
     pub(super) running: Option<(Thread, usize)>,
 }
@@ -83,8 +84,8 @@ impl Schedule {
         Some((ready.0, ready.1.work.clone()))
     }
 
-    /// Whether the next work of a lane before `target` waits for another process. Asks that process to run the missing
-    /// work.
+    /// Whether, in any lane, the next work before `target` is a wait for another process. Asks for the record of each
+    /// such wait.
     pub(super) fn awaits(&self, target: &Clock) -> bool {
         let heads = target.entries().filter_map(|(lane, time)| {
             self.lanes[lane.index()].front().filter(|work| work.time <= time)

@@ -53,7 +53,7 @@ impl CaptureId {
 #[derive(Debug)]
 pub(super) struct CaptureMember {
     pub(super) capture: CaptureId,
-    /// `lane` and `clock` count the capture's own lanes.
+    /// `lane`, and the lanes of `clock`, belong to the capture, not to the schedule.
     pub(super) lane: Lane,
     pub(super) clock: Clock,
 }
@@ -79,7 +79,8 @@ pub(super) struct StreamTable {
     pub(super) legacy: HashMap<Context, StreamId>,
     pub(super) per_thread: HashMap<(Thread, Context), StreamId>,
     threads: Vec<Thread>,
-    /// A destroyed stream stays listed until the legacy stream is ordered after its work.
+    /// The blocking streams of each context. A destroyed stream stays in the list until the legacy default stream is
+    /// ordered after its work, or the context is reset.
     pub(super) blocking: HashMap<Context, Vec<StreamId>>,
 }
 
@@ -168,7 +169,7 @@ impl StreamTable {
         self.handles.get(place_of(handle)?).copied()
     }
 
-    /// Numbers the threads from 1 in the order of their first use, so that each run gives the same numbers.
+    /// Numbers the threads from 1, in the order of their first use.
     pub(super) fn thread_number(&mut self, thread: Thread) -> usize {
         let known = self.threads.iter().position(|known| *known == thread);
         known.unwrap_or_else(|| {

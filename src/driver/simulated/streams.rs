@@ -27,7 +27,7 @@ impl MachineState {
         }
     }
 
-    /// For another thread's per-thread default stream, makes a report and returns the calling thread's stream.
+    /// For another thread's per-thread default stream, makes a report and returns the calling thread's own.
     pub(super) fn native(&mut self, stream: Stream) -> DriverResult<StreamId> {
         let here = Thread::current();
         if let Stream::PerThread(thread) = stream
@@ -83,7 +83,8 @@ impl MachineState {
         id
     }
 
-    /// Makes the stream's clock follow everything that CUDA implicitly orders before the stream's next action.
+    /// Before the stream's next action, joins to its clock the clocks of the streams that CUDA orders before that
+    /// action by the legacy default stream.
     pub(super) fn advance(&mut self, id: StreamId) {
         let mut clock = std::mem::take(&mut self.streams.get_mut(id).clock);
         let (context, ordering) = (self.streams.get(id).context, self.streams.get(id).ordering);
@@ -175,7 +176,7 @@ impl Simulated {
         })
     }
 
-    /// Whether any stream, live or destroyed, has or had this handle.
+    /// Whether a stream, live or destroyed, was ever given this handle.
     pub fn gave_stream(&self, handle: u64) -> bool {
         self.lock().streams.known(handle).is_some()
     }

@@ -1,8 +1,8 @@
 //! Queues work and runs it. [`super::operation`] defines what a piece of work is.
 //!
 //! Work runs when something forces it, such as a host wait, in the order that [`super::schedule`] chooses. One piece of
-//! work runs at a time, without the lock, so that it may call back. A host wait from inside work is an error: on a real
-//! device the work would wait for itself.
+//! work runs at a time, without the lock, so that it may call back. A host wait from inside work is an error: the work
+//! could wait for itself.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
@@ -44,7 +44,7 @@ impl MachineState {
         (who, clock)
     }
 
-    /// The caller advances the lane and checks the work's declared accesses.
+    /// Neither advances the lane nor checks the work's declared accesses: the caller must do both.
     pub(super) fn enqueue_at(
         &mut self,
         lane: Lane,
@@ -94,7 +94,7 @@ impl MachineState {
     }
 }
 
-/// Its drop, even by a panic, removes the finished work from the lane and lets the next work run.
+/// Its drop, even after a panic, removes the work from its lane and lets the next work run.
 struct RunningWork<'a> {
     simulated: &'a Simulated,
     lane: usize,
@@ -113,7 +113,8 @@ impl Drop for RunningWork<'_> {
 }
 
 impl Simulated {
-    /// Queues `action`, which runs later, for example at a host wait.
+    /// Queues `action`, which runs later, for example at a host wait. If the stream is captured, records `action`
+    /// instead.
     pub fn launch(
         &self,
         stream: Stream,
@@ -131,7 +132,7 @@ impl Simulated {
         })
     }
 
-    /// Runs all queued work, but does not order the host after it: later accesses of the host can still race.
+    /// Runs all work queued so far, but does not order the host after it: later accesses of the host can still race.
     pub fn run_all(&self) -> Result<()> {
         let everything = self.everything("run_all")?;
         self.run_until(&everything);
@@ -178,7 +179,7 @@ impl Simulated {
         }
     }
 
-    /// Like [`Self::run_until`], but leaves work that waits for other processes.
+    /// Like [`Self::run_until`], but returns while work before `target` still waits for other processes.
     pub(super) fn run_until_blocked(&self, target: &Clock) {
         let here = Thread::current();
         loop {
@@ -205,7 +206,7 @@ impl Simulated {
 }
 
 impl MachineState {
-    /// Fails if the calling thread is running work: a host wait would wait for that work itself.
+    /// Fails if the calling thread is running work: a host wait could wait for that work itself.
     pub(super) fn refuse_inside_work(&self) -> DriverResult<()> {
         if self.schedule.running.is_some_and(|(thread, _)| thread == Thread::current()) {
             return Err(codes::NOT_PERMITTED);

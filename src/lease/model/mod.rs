@@ -13,7 +13,6 @@ mod ends;
 mod parked;
 mod queue;
 
-/// Counts its drops. [`Self::look`] fails after the drop.
 struct ModelMemory {
     drops: Arc<AtomicUsize>,
 }

@@ -11,7 +11,8 @@ use super::abi::CaiBridgeArray;
 use crate::error::caught;
 use crate::py::interpreter::attached;
 
-/// Returns 0 after `call`, or -1 with an exception set. If this thread may not take the interpreter's lock, returns -1.
+/// Runs `call`, and returns 0 if `call` succeeds. If `call` fails or panics, sets a Python exception and returns -1. If
+/// this thread may not take the interpreter's lock, returns -1 without `call` and without an exception.
 pub(super) fn answer(call: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
     let done = attached(|py| {
         match caught(|| call(py))

@@ -49,7 +49,8 @@ pub(super) unsafe extern "C" fn describe(
     }
 }
 
-/// Writes the description of `array` to the `size` bytes at `out`, and 0 to the bytes that remain.
+/// Writes the description of `array` to the `size` bytes at `out`, cut off after `size` bytes. The other bytes become
+/// 0; without an array, all bytes do.
 ///
 /// # Safety
 ///
@@ -123,7 +124,7 @@ pub(super) unsafe extern "C" fn ready_on(array: *const CaiBridgeArray, out: *mut
     })
 }
 
-/// Calls `make`, except for an empty array, which needs no ordering.
+/// Checks `array` and `stream`, and calls `make`. For an empty array, which needs no order, returns 0 without either.
 ///
 /// # Safety
 ///

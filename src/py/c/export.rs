@@ -57,7 +57,7 @@ struct ExportedMemory {
     device: Device,
     readonly: bool,
     owner: *mut c_void,
-    /// Set after the Python object is made: if the export fails, the exporter still owns the memory.
+    /// Not set before the Python object is made: if the export fails, the exporter still owns the memory.
     deleter: Arc<OnceLock<unsafe extern "C" fn(*mut c_void)>>,
 }
 
@@ -120,7 +120,8 @@ impl Drop for ExportedMemory {
 }
 
 impl ExportedMemory {
-    /// Copies the fields of an export. Does not check the address, the extents and the strides.
+    /// Reads all fields of an export but `deleter`. Does not check the values of the address, the extents and the
+    /// strides.
     ///
     /// # Safety
     ///
@@ -137,7 +138,7 @@ impl ExportedMemory {
             return Err(Error::new(Kind::NullShape, format!("NULL for {ndim} dimensions")));
         }
         let device = Device::from_dlpack(from.device_type.cast_unsigned(), from.device_id)?;
-        // In DLPack, pinned and managed memory has the device number 0.
+        // By `dlpack.h`, pinned and managed memory has the device number 0.
         let id = if device.kind == MemoryKind::Device { device.id } else { 0 };
         Ok(Self {
             stream: Exporters(from.stream, from.device_id),
@@ -154,7 +155,8 @@ impl ExportedMemory {
 }
 
 impl Exporters {
-    /// Checks the GPU, the address and the stream of `array` against the driver. Without a driver, checks nothing.
+    /// Checks this stream, its GPU and the memory of `array` as far as the driver knows them. Without a driver, checks
+    /// nothing.
     fn check(&mut self, py: Python<'_>, array: &Descriptor, driver: &Handle) -> Result<()> {
         let Self(stream, ordinal) = *self;
         if driver.get().is_err() {

@@ -1,5 +1,5 @@
-//! Reads the `descr` entry of a CAI dict. By NumPy's array interface, `[("", typestr)]` is the default of `descr`; any
-//! other list names the fields of an element.
+//! Reads the `descr` entry of a CAI dict, which names the fields of an element. By NumPy's array interface, the default
+//! is `[("", typestr)]`, which names no fields.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -14,7 +14,8 @@ use crate::py::text::an_object;
 /// A `descr` with more levels of fields is refused; `descr` itself is the first level.
 const DEEPEST: usize = 16;
 
-/// Copies the fields in `descr`; `None` if it names no fields. Fails if `descr` contradicts the typestr.
+/// Copies the fields that `descr` names; `None` if `descr` names no fields. Fails if `descr` is malformed or
+/// contradicts the typestr.
 pub(super) fn fields<'py>(
     descr: &Bound<'py, PyAny>,
     typestr: &str,
@@ -56,7 +57,8 @@ fn unnamed<'py>(list: &Bound<'py, PyList>) -> Option<Bound<'py, PyString>> {
     field.get_item(1).ok()?.cast_into().ok()
 }
 
-/// The size in bytes of a list of fields, and a copy of the list. `None` if a field is invalid or too deep.
+/// The size in bytes of a list of fields, and a copy of the list. `None` if the list is malformed, too deep or too
+/// large.
 fn copied<'py>(list: &Bound<'py, PyList>, depth: usize) -> Option<(i64, Bound<'py, PyList>)> {
     let depth = depth.checked_sub(1)?;
     let (mut bytes, copy) = (0_i64, PyList::empty(list.py()));
@@ -90,7 +92,7 @@ fn is_name(name: &Bound<'_, PyAny>) -> bool {
     }
 }
 
-/// `None` if the shape is invalid.
+/// `None` if `shape` is no valid shape, or if the count overflows.
 fn count(shape: &Bound<'_, PyAny>) -> Option<i64> {
     if shape.is_exact_instance_of::<PyInt>() {
         return native::small(shape).filter(|count| *count >= 0);
@@ -100,7 +102,8 @@ fn count(shape: &Bound<'_, PyAny>) -> Option<i64> {
     extents.as_slice().iter().try_fold(1, product)
 }
 
-/// The CAI entries of an array that DLPack cannot express. The caller sets shape, data, strides and stream.
+/// A CAI dict for an array that DLPack cannot express. Shape, data, strides and stream are Python's `None`; a copy of
+/// the dict gets their values.
 pub(super) fn words(
     py: Python<'_>,
     typestr: &str,

@@ -22,16 +22,14 @@ use crate::py::text::{an_object, refused, shown};
 use crate::py::{flag, native, numpy};
 use crate::stream::{Ready, Stream, Thread};
 
-/// The typestr and `descr` of an array that DLPack cannot express; `None` for other arrays.
+/// A dict with the typestr and `descr` of an array that DLPack cannot express; `None` for other arrays.
 pub(crate) type Words = Option<Py<PyDict>>;
 
+/// The fields are those of [`Dialect`]; `said` is [`Dialect::dtype`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reading {
-    /// What a dict of version 3 without a stream means. `None` for a producer that follows the specification.
     pub(crate) unnamed: Option<Stream>,
-    /// Whether the caller passed a stream. If so, a stream 0 or -1 in the dict is no error.
     pub(crate) declared: bool,
-    /// The element type, if the caller knows it. Ignored unless it has the typestr's item size.
     pub(crate) said: Option<Dtype>,
 }
 
@@ -50,9 +48,9 @@ pub(crate) fn decode(
     let mut dialect = Dialect { here, unnamed, declared, goes_on: false, dtype: said };
     let names = names(dict.py());
     match native::plain(dict, names, |fields| cai::decode(fields, dialect, || None, layout)) {
-        // The object may tell its element type below.
+        // Go on: `own` may return the element type.
         Some(Err(error)) if matches!(error.kind(), Kind::DtypeAmbiguous | Kind::Dtype) => {}
-        // The typestr is written to `words` below.
+        // Go on: `words` may receive the typestr.
         Some(Err(error)) if words.is_some() && cai::is_of_dlpacks(error.kind()) => {}
         Some(decoded) => return Ok(decoded?),
         None => {}
@@ -253,7 +251,7 @@ fn data_entry(value: &Bound<'_, PyAny>) -> PyResult<(u64, bool)> {
     Ok((pointer, readonly))
 }
 
-/// `words` is given for an array that DLPack cannot express.
+/// Pass the array's `words` if DLPack cannot express the array.
 pub(crate) fn encode<'py>(
     py: Python<'py>,
     array: &Descriptor,
@@ -302,7 +300,7 @@ fn filled<'py>(
 
 const LEGACY: u64 = Stream::Legacy.handle();
 
-/// For each element type, a dict without a stream and a dict with the legacy default stream.
+/// For each type of [`Dtype::all`], a dict with the stream None and a dict with the legacy default stream.
 #[cold]
 fn templates(py: Python<'_>) -> PyResult<Vec<[Py<PyDict>; 2]>> {
     let template = |dtype: Dtype, stream: Option<u64>| -> PyResult<_> {

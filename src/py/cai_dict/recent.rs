@@ -1,4 +1,4 @@
-//! A cache of CAI dicts that this thread has made.
+//! A cache of a few CAI dicts that this thread has made.
 
 use std::cell::{Cell, RefCell};
 

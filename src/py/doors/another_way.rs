@@ -1,4 +1,4 @@
-//! Imports an array by another protocol if the first one failed.
+//! Imports an array by another protocol if its first protocol failed.
 
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
@@ -13,7 +13,8 @@ use crate::py::producers::{ImportFor, Refused, cai, dlpack, types};
 use crate::py::streams::StreamArgument;
 use crate::py::text::{an_object, shown};
 
-/// Handles `refused`, the error of the first import. Tries again if the type has changed, else tries another protocol.
+/// Handles `refused`, the error of the first import. If the type has changed since then, calls `again`. After some
+/// errors tries another protocol. Otherwise fails.
 #[cold]
 #[inline(never)]
 pub(super) fn take_in(
@@ -67,7 +68,7 @@ fn by_another_protocol(
             Err(refused) => return Err(because(refused.into(), &first)),
         }
     }
-    // Without a dict, the first error stands. `from_dict` reports an exception from reading the dict.
+    // Without a dict, the error of DLPack stands. If reading the dict raises an exception, `from_dict` reports it.
     if !matches!(answered(py, has_cai(x))?, Some(true) | None) {
         return Err(first);
     }
@@ -79,7 +80,7 @@ fn by_another_protocol(
 }
 
 enum Unspoken {
-    /// The object has no readable `__dlpack__`, but its type has a CAI dict.
+    /// The object has no readable `__dlpack__`, but its type has `__cuda_array_interface__`.
     Lacking,
     NoMethod(Error),
 }

@@ -24,7 +24,7 @@ use crate::py::streams::StreamArgument;
 #[derive(Default)]
 pub(super) struct ArrayBatch<'py> {
     pub(super) made: Vec<Bound<'py, PyAny>>,
-    /// The capsules among the given objects, each with its index. The caller consumes them last.
+    /// Imported capsules that [`Self::consume`] must still consume, each with its array's index.
     pub(super) unconsumed: Vec<(usize, Unconsumed)>,
     pub(super) lent: Loans<'py>,
 }
@@ -127,7 +127,7 @@ impl Converter {
         Ok(asked)
     }
 
-    /// Like [`Self::make`]. For a call, also adds an object to `lent` that ends the array's loan.
+    /// Like [`Self::make`]. For a call, also adds an object to `lent`; calling the object ends the array's loan.
     fn make_for_call<'py>(
         &self,
         py: Python<'py>,

@@ -1,5 +1,5 @@
-//! The array arguments of a call that `adapt` makes. When the call has returned, each producer's stream waits for the
-//! call's work on the memory, even if the function kept the array.
+//! The array arguments of a call that `adapt` makes. Each converted array is lent to the call: the loan ends after the
+//! call, even if the function kept the array.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -39,7 +39,8 @@ pub(crate) fn _unraisable(error: &Bound<'_, PyAny>) {
     PyErr::from_value(error.clone()).write_unraisable(error.py(), None);
 }
 
-/// Records that `stream` goes on using the memory of `view`, so the producer's stream waits for it at later ends.
+/// Records that work on `stream` goes on using the memory of `view`: at later ends of the memory, the producer's stream
+/// also waits for `stream`. For -1, records nothing.
 pub(super) fn goes_on_with<'py>(
     view: &Bound<'py, PyAny>,
     stream: &Bound<'py, PyAny>,
@@ -54,7 +55,7 @@ pub(super) fn goes_on_with<'py>(
 
 #[pymethods]
 impl CallArgument {
-    /// Makes the producer's stream wait for the work so far of all users of the array and of arrays made from it.
+    /// Ends the loan: makes the producer's stream wait for the work so far of the array's recorded users.
     fn __call__<'py>(&self, py: Python<'py>) -> Answer<'py> {
         act(py, || {
             let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner).take();

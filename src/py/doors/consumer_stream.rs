@@ -60,7 +60,7 @@ impl<'py> ConsumerStream<'py> {
         }
     }
 
-    /// If the library named the stream, an error about the stream gets the library's name.
+    /// Puts the library's name into the bridge's own error about a stream, unless the caller passed the stream.
     #[cold]
     pub(super) fn explain(&self, library: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
         let py = library.py();

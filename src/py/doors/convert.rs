@@ -131,7 +131,7 @@ fn known<'py>(to: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Converter>>>
     static FOUND: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let py = to.py();
     let found = FOUND.import(py, "cai_bridge._libraries", "FOUND")?;
-    // If `to` cannot be hashed, this lookup finds nothing. Then the Python function `find` refuses `to`.
+    // If `to` cannot be hashed, this lookup finds nothing. The Python function `find` needs no hash.
     let found = answered(py, found.get_item(to))?.flatten();
     Ok(found.and_then(|converter| converter.cast_into().ok()))
 }

@@ -40,9 +40,10 @@ pub(crate) struct Converter {
     traits: PyOnceLock<LibraryTraits>,
     quick: PyOnceLock<Box<dyn Makes>>,
     foreign: [PyOnceLock<Py<PyType>>; MOST],
-    /// The types that did not fit into `foreign`.
+    /// Other libraries' types that did not fit into `foreign`.
     more_foreign: Mutex<ForeignTypes>,
-    /// Whether a recent tree had an array on the host. If so, the next walk asks each array where it is.
+    /// Set after an import in a tree failed for an array on the host. While this is set, a walk asks each array where
+    /// it is.
     pub(super) meets_hosts: AtomicBool,
 }
 
@@ -66,7 +67,7 @@ impl Converter {
     }
 
     /// Converts other libraries' arrays for one call, all or none, usable on `stream` or the library's current stream.
-    /// Returns the new arrays, and the objects that end each loan.
+    /// Returns the new arrays, and a callable for each loan, which ends the loan.
     #[pyo3(signature = (xs, stream=None, readonly=None))]
     fn lend<'py>(
         slf: &Bound<'py, Self>,
@@ -87,7 +88,7 @@ impl Converter {
     }
 
     /// Converts the GPU arrays among a call's arguments, all or none. Host arrays stay as they are. If a capsule is
-    /// among the arguments, `binds` is called first: it fails for arguments that the function does not take. Returns
+    /// among the arguments, `binds` is called first, and fails for arguments that the function does not take. Returns
     /// the arguments, the array whose library the results get (`None` without one), the new arrays, and a callable for
     /// each loan, which ends the loan.
     fn arguments<'py>(
@@ -149,7 +150,7 @@ impl Converter {
         })
     }
 
-    /// The stream that the library works on now on a GPU; `None` if it has none.
+    /// The library's current stream on a GPU; `None` if the library has none.
     fn works_on<'py>(slf: &Bound<'py, Self>, ordinal: i32) -> Answer<'py> {
         entry(slf.py(), || slf.get().stream_on(slf.py(), ordinal, None))
     }
@@ -211,7 +212,7 @@ impl Converter {
         self.make(py, traits, source, readonly, asked.answer.as_ref()).map(Some)
     }
 
-    /// Whether `x` is an array of another library. False for capsules and dicts.
+    /// Whether the type of `x` is an array type of another library. False for capsules and dicts.
     pub(super) fn is_foreign(
         &self,
         x: &Bound<'_, PyAny>,
@@ -225,7 +226,7 @@ impl Converter {
         if traits.has(x)? || !facts(x)?.is_array() {
             return Ok(false);
         }
-        // Do not keep a subclass of NumPy's array: some of its objects may be NumPy's own.
+        // Do not keep NumPy's array type or a subclass: some of the type's objects may be NumPy's own arrays.
         if !facts(x)?.is_numpys {
             match self.foreign.iter().find(|known| known.get(py).is_none()) {
                 Some(free) => drop(free.set(py, kind.unbind())),
@@ -257,7 +258,7 @@ impl Converter {
         self.more_foreign.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The memory of `source` must be usable on `stream` already.
+    /// Call this after the hand-over of `source` to `stream`.
     pub(super) fn make<'py>(
         &self,
         py: Python<'py>,
@@ -307,7 +308,8 @@ impl Converter {
     }
 }
 
-/// Fails if `make` has returned None, or an array that does not keep its `CaiView`, and so the memory, alive.
+/// Fails if `made` is None. Also fails if nothing else holds `view`, a `CaiView` with elements: the array would not
+/// keep its memory alive.
 fn check_made(
     made: &Bound<'_, PyAny>,
     view: &Bound<'_, BaseView>,

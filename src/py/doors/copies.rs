@@ -1,4 +1,4 @@
-//! What `convert` does besides plain imports: copies, and arrays made on another stream than the library's current one.
+//! What `convert` does besides plain imports: copies, detached tensors, and results that were made on a given stream.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -109,7 +109,8 @@ impl Converter {
         Ok(batch)
     }
 
-    /// Returns the copies as capsules. The caller consumes `unconsumed`, the given capsules that were copied.
+    /// Replaces arrays by capsules with their copies, where [`Self::copied`] makes copies. The caller consumes
+    /// `unconsumed`, the given capsules that were copied.
     fn copies<'py>(
         &self,
         py: Python<'py>,
@@ -152,7 +153,8 @@ impl Converter {
         Ok(batch)
     }
 
-    /// If `copy` is true, returns a capsule with a copy of `x`, else `x` itself. For NumPy, always returns `x` itself.
+    /// If `copy` is true, returns a capsule with a copy of `x`, else `x` itself. For NumPy, returns `x` itself if
+    /// `copy` is true, and fails if `copy` is false.
     pub(super) fn copied<'py>(
         &self,
         traits: &LibraryTraits,
@@ -193,7 +195,7 @@ impl<'py> ArrayBatch<'py> {
     }
 }
 
-/// Leaves out -1 if a copy is made: the consumer must wait for the copy.
+/// Leaves out a `stream` of -1 if `copy` is true: the consumer must wait for the copy.
 pub(super) fn waited_for<'a, 'py>(
     stream: Optional<'a, 'py>,
     copy: Option<bool>,

@@ -1,5 +1,6 @@
-//! Arrays in host memory, for a library: shared with it, copied on the host, or copied to a GPU. When a copy to a GPU
-//! returns, the driver has read the host array (CUDA driver API, "API synchronization behavior").
+//! Arrays in host memory, for a library: shared with the library, copied on the host, or copied to a GPU. When a call
+//! that copies to a GPU returns, the host array has been read: by the CPU, or by the driver if the array is in pageable
+//! memory (CUDA driver API, "API synchronization behavior").
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ use crate::py::views::{CAPTURED, capsule_of_copy, copy_held, copy_is_for};
 use crate::stream::{Alive, Request, Stream};
 
 impl Converter {
-    /// Returns `x` itself, an array that shares its memory, or a copy.
+    /// Returns `x` itself, an array that shares the memory of `x`, or a copy of `x`.
     #[cold]
     pub(super) fn of_host<'py>(
         &self,
@@ -103,7 +104,7 @@ fn made_of<'py>(
     mut tensor: HostTensor,
     asked: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // A tensor that does not say whether it may be written becomes a read-only NumPy array.
+    // If a tensor does not say whether it may be written, NumPy's array is read-only, unless `asked` is `Some(false)`.
     if traits.is_numpy && !tensor.says_readonly {
         tensor.array.set_readonly(Some(true));
     }

@@ -40,7 +40,6 @@ pub(super) struct LibraryTraits {
 /// How to find the current stream of a library with [`Method::Make`].
 #[derive(Debug)]
 pub(super) enum CurrentStreamRoute {
-    /// Asked in Rust, without the `Library` object.
     Known(Py<libraries::CurrentStream>),
     Own,
     /// The library's default stream. Each call may name another stream, as Numba's kernels do.
@@ -110,7 +109,7 @@ impl LibraryTraits {
         Ok(!has_more || !speaks(x, intern!(py, "__cuda_array_interface__"))?)
     }
 
-    /// Imports an array, and checks that the library can take it. The stream of `consumer` does not wait yet.
+    /// Imports an array, and checks that the library can take the array. The caller hands the array over later.
     pub(super) fn take(
         &self,
         x: &Bound<'_, PyAny>,
@@ -130,7 +129,8 @@ impl LibraryTraits {
         Ok(source)
     }
 
-    /// If `x` is a host array that `copy=True` would convert, returns an error that says so, else `error`.
+    /// If the library has no host arrays and `x` is one, returns an error that names `copy=True`, else `error` or an
+    /// interrupt.
     #[cold]
     fn explain_host(&self, x: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
         let py = x.py();

@@ -1,5 +1,5 @@
-//! The limits of a library's arrays, as its `Library` object declares them. An array that does not fit is refused
-//! before the library is called.
+//! The limits of a library's arrays, as its `Library` object declares them. An array that the bridge
+//! cannot make fit is refused before the library is called.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -17,11 +17,11 @@ use crate::py::text::{shown, tuple_text};
 #[derive(Debug)]
 pub(super) struct Limits {
     strides: Strides,
-    /// Whether the library gets pinned and managed memory as memory of the consumer's GPU.
+    /// Whether to describe pinned and managed memory to the library as memory of the consumer's GPU.
     gpu_memory_alone: bool,
     element_types: ElementTypes,
     versioned: bool,
-    /// Whether the library may write to an array. If so, read-only memory is refused.
+    /// Whether the library may write to an array. If so, read-only memory is refused, unless `readonly` is false.
     pub(super) writes: bool,
     pub(super) readonly: Option<bool>,
 }
@@ -36,14 +36,14 @@ enum Strides {
 
 #[derive(Debug)]
 struct ElementTypes {
-    /// A bit for each one-lane element type that the library lacks, by its index in the dtype table.
+    /// A bit for each one-lane element type that the library lacks, by the type's index in the dtype table.
     lacks: u32,
     /// The element types that the library has, as DLPack's code, bits and lanes; `None` if it has every type.
     all: Option<Vec<(u8, u8, u16)>>,
 }
 
 impl Limits {
-    /// `by_table` says whether the bridge makes the library's arrays by its exchange API.
+    /// `by_table` says whether the bridge makes the library's arrays through the library's exchange API.
     pub(super) fn of(library: &Bound<'_, PyAny>, by_table: bool) -> PyResult<Self> {
         let py = library.py();
         let flag = |name| library.getattr(name)?.is_truthy();
@@ -96,7 +96,7 @@ impl Limits {
         encode::check_padding(array, "takes legacy capsules")
     }
 
-    /// Gives axes of extent 1 the stride of a compact array. Fails if the library still cannot take the strides.
+    /// Gives unused strides the values of a C-contiguous array. Fails if the library still cannot take the strides.
     #[cold]
     fn mend_strides(&self, array: &mut Descriptor) -> Result<()> {
         array.layout_mut().compact_unused();
@@ -110,7 +110,8 @@ impl Limits {
         Err(Error::new(kind, tuple_text(array.layout().strides())))
     }
 
-    /// For a library that takes only GPU memory, describes `source` as such. Call this after the hand-over.
+    /// For a library that takes only GPU memory, describes the array as memory of the consumer's GPU. Call this after
+    /// the hand-over.
     #[inline(always)]
     pub(super) fn name_device(&self, source: &mut HeldMemory) {
         if self.gpu_memory_alone && source.array.device().kind != MemoryKind::Device {
@@ -130,7 +131,7 @@ fn not_written(readonly: Option<bool>) -> Error {
 
 impl Strides {
     fn of(said: &Bound<'_, PyAny>, by_table: bool) -> PyResult<Self> {
-        // PyTorch's exchange API ends the process on negative strides, so they are refused by default.
+        // PyTorch's exchange API ends the process on negative strides, so an exchange API gets none by default.
         if said.is_none() {
             return Ok(if by_table { Self::NotNegative } else { Self::Any });
         }

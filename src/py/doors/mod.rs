@@ -29,7 +29,6 @@ use super::views::BaseView;
 
 type Optional<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
-/// Logs a call of the function `door`.
 #[cold]
 fn report<'py, V: PyClass<BaseType = BaseView>>(
     door: &'static str,

@@ -73,7 +73,8 @@ impl Converter {
         .map(drop)
     }
 
-    /// Returns the arrays as they are, or copies, or new views. The caller's stream waits for their pending work.
+    /// Returns the arrays as they are, or copies, or new views. If the caller passed a stream other than -1, that
+    /// stream waits for the arrays' pending work.
     pub(super) fn own<'py>(
         &self,
         py: Python<'py>,
@@ -124,7 +125,8 @@ impl Converter {
             let ordered_on = ConvertOptions { stream: Some(stream), ..ConvertOptions::default() };
             let mut views = any(py)?.get().several(py, &ordered, &ordered_on)?;
             views.consume(py)?;
-            // In a call, the view ends with the call. Otherwise the caller goes on with the array, so no stream waits.
+            // In a call, the view ends with the call. Else the caller goes on with the array, so the view ends
+            // unordered.
             for view in views.made {
                 let release = intern!(py, "release");
                 if how.for_call {

@@ -195,12 +195,12 @@ fn take_in_by(
     }
 }
 
-/// A hint for a container; only the Python package has `convert`.
+/// A hint for an iterable object; only the Python package has `convert`.
 const TREES: &str = " (convert takes lists, tuples, dicts and dataclasses of arrays)";
 
 const PARTS: &str = " (x.todense() of a sparse array, or its parts, as x.data and x.indices)";
 
-/// Whether the object has the attributes of CuPy's `csr_matrix` and JAX's `BCOO`.
+/// CuPy's `csr_matrix` and JAX's `BCOO` have these attributes.
 #[cold]
 fn is_sparse(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let has = |name| Ok::<_, PyErr>(answered(x.py(), x.hasattr(name))? == Some(true));

@@ -92,7 +92,8 @@ pub(super) fn says_as_taken(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(facts.producer == ProducerKind::Foreign && known && !facts.is_numpys)
 }
 
-/// Whether an array is on a GPU. True also for an array that does not say where it is.
+/// Whether an array may be on a GPU: true unless the array is known to be on the host. False for a capsule whose name
+/// is not DLPack's.
 pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     if let Ok(capsule) = x.cast::<PyCapsule>() {
@@ -133,7 +134,7 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-/// Whether an object counts as an array rather than as a container. Capsules and CAI dicts count as arrays.
+/// Whether `convert` takes an object as an array. Capsules and CAI dicts count as arrays.
 pub(super) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     match facts(x)?.arrays {
         Arrays::All => Ok(true),

@@ -52,17 +52,18 @@ impl ConvertOptions<'_, '_> {
 
 #[derive(Debug, Default)]
 pub(super) struct Tree<'py> {
-    /// Each container is followed by its own parts.
+    /// Each [`TreePart::Container`] is followed by its parts.
     pub(super) parts: Vec<TreePart<'py>>,
     pub(super) arrays: Vec<Bound<'py, PyAny>>,
     pub(super) hosts: Vec<usize>,
     pub(super) own: Vec<usize>,
     pub(super) has_capsules: bool,
-    /// Whether the walk found a host array only because it asked the array where it is.
+    /// Whether the walk asked a host array for which [`says_as_taken`](super::to_dlpack::says_as_taken) is true where
+    /// it is.
     pub(super) met_host: bool,
     /// Whether the walk must be repeated: a container with arrays seems to contain itself.
     pub(super) may_loop: bool,
-    /// How many containers with arrays are in several places of the tree.
+    /// How many containers with arrays to convert are in several places of the tree.
     pub(super) shared: usize,
 }
 
@@ -88,7 +89,7 @@ pub(super) enum ContainerKind<'py> {
     },
 }
 
-/// A step of a path: the function that shows the key (`None` for an index), and the key.
+/// A step of a path: the function that shows the key (`None` in a plain list, tuple or dict), and the key or index.
 pub(super) type PathStep<'py> = (Option<Bound<'py, PyAny>>, Bound<'py, PyAny>);
 
 pub(super) struct Converted<'py> {
@@ -237,7 +238,7 @@ pub(super) fn containers(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     CONTAINERS.get_or_try_init(py, import).map(|module| module.bind(py))
 }
 
-/// Adds the path `way` to the error's message, unless the error is no `Exception`, such as `KeyboardInterrupt`.
+/// If `error` is an `Exception`, tries to add the path `way` to its message.
 #[cold]
 pub(super) fn said_at<'py>(
     error: PyErr,

@@ -33,7 +33,7 @@ struct TreeWalk<'a, 'py> {
     tree: &'a mut Tree<'py>,
     inner: Option<Open<'py>>,
     around: Vec<Open<'py>>,
-    /// Containers that may come up again, by address. `kept` keeps these containers alive.
+    /// Containers that may come up again, by address. `kept` keeps a container alive after the walk has left it.
     met: HashMap<usize, Met, BuildHasherDefault<WordHasher>>,
     kept: Vec<Bound<'py, PyAny>>,
     /// Counts the arrays to convert, and the containers with such arrays that came up again.
@@ -49,7 +49,7 @@ enum Met {
     Plain,
 }
 
-/// A container that is being taken apart. `parts` is a copy, since the program may change the container.
+/// A container that is being taken apart. `parts` stays the same if the program changes the container.
 struct Open<'py> {
     container: Bound<'py, PyAny>,
     parts: Bound<'py, PyTuple>,
@@ -98,7 +98,7 @@ pub(super) fn apart<'py>(
 }
 
 impl<'py> TreeWalk<'_, 'py> {
-    /// Whether the walk takes `x` as one object without parts, such as a number, an array or a CAI dict.
+    /// Whether `x` is known to be one object without parts, such as a number, an array or a CAI dict.
     fn is_single(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         if is_container(x) {
             let types = self.traits.types.bind(x.py());
@@ -171,7 +171,8 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(())
     }
 
-    /// Whether to convert `x`, a host array or a capsule. Fails for host memory in a DLPack capsule.
+    /// Whether to convert `x`, a host array or a capsule. If this walk converts host arrays, fails for host memory in a
+    /// DLPack capsule.
     fn is_wanted_of_host(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         let may_be = self.how.copy == Some(true) || self.traits.from_host.is_some();
         if !may_be || !matches!(self.root, Root::Given) {
@@ -229,7 +230,7 @@ impl<'py> TreeWalk<'_, 'py> {
         }
     }
 
-    /// Enters `x` if `_containers.py` can take it apart. May refuse `x` if it holds arrays. Else `x` stays as it is.
+    /// Enters `x` if `_containers.py` can take `x` apart. Else refuses `x`, or leaves `x` as it is.
     #[cold]
     fn other(&mut self, x: Bound<'py, PyAny>) -> PyResult<()> {
         let py = x.py();
@@ -334,7 +335,7 @@ impl<'py> TreeWalk<'_, 'py> {
         self.inner.as_ref().is_some_and(|open| native::references(x) > own(open))
     }
 
-    /// If the walk has met the container `x` before, records the new place and returns true.
+    /// If the walk has met the container `x` before, adds a part for `x` and returns true.
     fn was_met(&mut self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         if !self.is_shared(x) {
             return Ok(false);
@@ -368,7 +369,7 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(true)
     }
 
-    /// Leaves the innermost container. Without arrays to convert, the container stays as it is.
+    /// Leaves the innermost container. A container without arrays to convert stays as it is.
     fn close(&mut self) -> PyResult<()> {
         let outer = self.around.pop();
         let Some(open) = std::mem::replace(&mut self.inner, outer) else { return Ok(()) };

@@ -19,7 +19,7 @@ use crate::py::item_error::ItemError;
 use crate::py::plain::is_of_numbers;
 
 impl Converter {
-    /// `None` if `x`, the argument of `convert`, is no tree. An error names the array's place.
+    /// `None` if `x`, the argument of `convert`, is no tree. An error about one array names the array's place.
     pub(super) fn tree<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -68,7 +68,7 @@ impl Converter {
             match made {
                 Ok(mut batch) => {
                     let again = tree.rebuild(py, root, &batch.made)?;
-                    // Do this last: if an earlier step fails, no capsule is consumed.
+                    // Do this last: if an earlier step fails, no capsule of the tree is consumed.
                     if let Err(wrong) = batch.consume(py) {
                         return Err(tree.named(py, root, wrong)?);
                     }
@@ -146,7 +146,7 @@ fn only_part<'py>(x: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     }
 }
 
-/// Whether `x`, which could not be imported, is an array on the host.
+/// Whether `x`, which could not be imported, is on the host, and of a type for which [`says_as_taken`] is true.
 #[cold]
 fn is_refused_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(says_as_taken(x)? && answered(x.py(), is_on_gpu(x))? == Some(false))

@@ -11,10 +11,10 @@ use crate::driver::fork::Process;
 use crate::stream::Thread;
 
 struct InterpreterEnd {
-    /// The number of the thread that ends the interpreter; 0 while the interpreter runs.
+    /// The number of the thread that ends the interpreter; 0 until [`end`] sets it.
     ended_by: AtomicU64,
     over: AtomicBool,
-    /// Indexed by the number of forks that led to this process, at most 63: a forked child starts at zero.
+    /// Indexed by the number of forks that led to this process, at most 63, so that a forked child counts from zero.
     calls: [RunningCalls; 64],
 }
 
@@ -28,7 +28,8 @@ static STATE: InterpreterEnd = InterpreterEnd {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 struct RunningCalls {
-    /// The number of calls inside the bridge, except those in [`super::detach`]. Changed only with the lock held.
+    /// The number of calls inside the bridge, except those in [`super::detach`]. Changed only with the lock held. Stays
+    /// 0 in builds without a GIL.
     inside: AtomicUsize,
     coming: AtomicUsize,
 }
@@ -44,7 +45,8 @@ pub(super) fn is_ending() -> bool {
     by != 0 && by != Thread::current().number()
 }
 
-/// Waits for the calls inside the bridge, up to a time limit. Afterwards no other thread can enter the bridge.
+/// Waits, up to a time limit, for `is_done` and the calls inside the bridge. Afterwards no other thread can enter the
+/// bridge.
 pub(in crate::py) fn end(py: Python<'_>, is_done: impl Fn() -> bool) {
     let (began, calls) = (Instant::now(), calls());
     let pause = || py.detach(|| std::thread::sleep(Duration::from_micros(100)));

@@ -10,7 +10,7 @@ use pyo3::ffi;
 
 type ThreadStateFunction = unsafe extern "C" fn() -> *mut ffi::PyThreadState;
 
-/// CPython's function for the running thread's state; `None` if CPython has no such function.
+/// CPython's function for the running thread's state; `None` if the lookup finds neither name.
 fn running() -> Option<ThreadStateFunction> {
     static FOUND: OnceLock<Option<ThreadStateFunction>> = OnceLock::new();
     *FOUND.get_or_init(|| {

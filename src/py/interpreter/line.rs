@@ -18,7 +18,8 @@ pub(crate) struct ProgramLine {
     pub(crate) level: i32,
 }
 
-/// The line from which the program called the bridge on this thread. `None` if the search fails.
+/// The line from which the program called the bridge on this thread. If the search skips every frame, the innermost
+/// frame's line. `None` if the search fails.
 pub(crate) fn program_line(py: Python<'_>) -> PyResult<Option<ProgramLine>> {
     let line = answered(py, outside(py))?;
     Ok(line.flatten())

@@ -55,7 +55,7 @@ struct PutOff {
 
 static PUT_OFF: PutOff = PutOff { left: AtomicUsize::new(0), finish: OnceLock::new() };
 
-/// [`entry`] calls `finish` at the end of a call from Python. Pass the same function every time.
+/// Each [`entry`] that is running now calls `finish` when its call has returned. Pass the same function every time.
 pub(crate) fn left_for_later(finish: fn(Python<'_>)) {
     PUT_OFF.finish.get_or_init(|| finish);
     PUT_OFF.left.fetch_add(1, Ordering::Relaxed);
@@ -178,7 +178,7 @@ fn locked<R>(call: impl FnOnce(Python<'_>) -> Option<R>) -> Option<R> {
     answer
 }
 
-/// Sleeps, since an exiting thread cannot be parked.
+/// Sleeps forever: an exiting thread cannot be parked.
 fn stay_outside() -> ! {
     loop {
         std::thread::sleep(Duration::MAX);
@@ -228,7 +228,7 @@ impl Drop for SavedThread {
     }
 }
 
-/// Makes this thread raise `error`, or a new exception of the same class, when it next runs Python code.
+/// Tries to make this thread raise `error`, or a new exception of the same class, when it next runs Python code.
 pub(crate) fn raise_later(py: Python<'_>, error: PyErr) {
     extern "C" fn raise(error: *mut c_void) -> c_int {
         // SAFETY: CPython calls this with the interpreter's lock held.

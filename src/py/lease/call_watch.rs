@@ -1,5 +1,5 @@
-//! When a call with an array argument returns, the producer's stream waits for the streams that used the memory during
-//! the call.
+//! When a call with an array argument returns, the producer's stream waits for the recorded streams that used the
+//! memory during the call.
 
 use std::iter::successors;
 use std::sync::Arc;

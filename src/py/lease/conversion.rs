@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::consumer_side::ConsumerSide;
 
-/// Each holder's users, by the holder's number. The array itself is holder 0.
+/// Each holder's users, by the holder's number. The converted array is holder 0.
 #[derive(Debug, Default)]
 pub(super) struct Conversion(Mutex<Uses>);
 
@@ -22,7 +22,8 @@ impl Conversion {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the users of each holder that has not ended.
+    /// Ends the record of users, and returns the users of each holder that has not ended. A second call returns
+    /// nothing.
     pub(super) fn close(&self) -> Vec<(usize, ConsumerSide)> {
         let mut uses = self.uses();
         uses.over = true;

@@ -17,7 +17,8 @@ impl HeldMemory {
         self.known = self.known_as(py, array, None);
     }
 
-    /// Like [`Self::register`], but also records the stream on which the array is ready: a capsule names no stream.
+    /// Like [`Self::register`], for a capsule, which names no stream. If something keeps the stream on which the array
+    /// is ready, also records that stream, unless it is the legacy default stream of the consumer's place.
     pub(crate) fn register_in_capsule(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
         let clone = |kept: &StreamRef| kept.clone_ref(py);
@@ -55,12 +56,12 @@ impl HeldMemory {
     }
 
     /// `context` is the `manager_ctx` of the array's managed tensor. If the bridge made that tensor, takes over the
-    /// producer's side of the tensor's lease.
+    /// producer's side of the tensor's lease. Does nothing if the producer's stream is already set.
     pub(crate) fn adopt_producer_side(&mut self, py: Python<'_>, context: usize) {
         drop(self.adopt_from_capsule(py, context));
     }
 
-    /// Like [`Self::adopt_producer_side`]. Returns the stream on which the array was ready when the capsule was made.
+    /// Like [`Self::adopt_producer_side`]. Returns the stream that [`Self::register_in_capsule`] recorded, if any.
     pub(crate) fn adopt_from_capsule(
         &mut self,
         py: Python<'_>,

@@ -1,5 +1,5 @@
 //! Held memory: the references that keep the memory alive, and the streams of its producer and its consumers. A managed
-//! tensor has no reference count, so the holders of one tensor share it.
+//! tensor has no reference count, so the holders of one tensor share the tensor through an `Arc`.
 
 use dlpark::python::ImportedDlpack;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -26,7 +26,7 @@ use crate::stream::{Alive, Ready, Stream};
 
 #[derive(Debug)]
 pub(crate) struct HeldMemory {
-    /// [`Descriptor::EMPTY`] before the import sets the array, and after [`Self::take_array`].
+    /// [`Descriptor::EMPTY`] in a new holder, and after [`Self::take_array`].
     pub(crate) array: Descriptor,
     /// What consumers are told about pending work on the array.
     pub(crate) ready: Ready,
@@ -46,7 +46,8 @@ pub(crate) struct HeldMemory {
 
 #[derive(Debug)]
 pub(super) enum MemoryOwner {
-    /// The producer's object, and the managed tensor. The object is Python's `None` if only a tensor was imported.
+    /// The producer's object, and the managed tensor if there is one. The object is Python's `None` if only a tensor
+    /// was imported.
     Array(Py<PyAny>, HeldTensor),
     Copy(Box<Copied>),
 }
@@ -114,7 +115,8 @@ impl HeldMemory {
         matches!(&self.owner, MemoryOwner::Array(_, tensor) if tensor.is_lost())
     }
 
-    /// The end frees `buffer` in stream order on `producer`. `context` keeps a context alive that is not a primary one.
+    /// The end frees `buffer` in stream order on `producer`, if that stream is still alive. `context` keeps a context
+    /// alive that is not a primary one.
     pub(crate) fn copy(
         buffer: Buffer,
         driver: &Handle,
@@ -170,7 +172,7 @@ impl HeldMemory {
         Ok(shared)
     }
 
-    /// Like [`Self::share`], but keeps the consumer if the consumer named a stream.
+    /// Like [`Self::share`], but keeps the consumer. A consumer that is `Unnamed` or `Declined` becomes `Unread`.
     pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, self.consumer_side.consumer.clone_ref(py))?;
         shared.consumer_side.line.clone_from(&self.consumer_side.line);

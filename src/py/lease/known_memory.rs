@@ -1,5 +1,5 @@
-//! Memory that the bridge has handed out, recognised by its address when the bridge imports it again. A library that
-//! passes on such memory does not say which stream the producer used; the lease's entry does.
+//! A table of the memory that leases have handed out. If the bridge imports an array that starts at the same address
+//! again, the entry can name the producer's stream, which a library that passes the memory on does not name.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -30,7 +30,7 @@ struct MemoryEntry {
 #[derive(Debug)]
 struct Rare {
     unnamed: Option<Unnamed>,
-    /// The stream on which the array was ready when the bridge made a capsule of the array.
+    /// Only in the entry of a capsule: the stream on which the array was ready when the bridge made the capsule.
     ready_on: Option<KnownStream>,
 }
 
@@ -103,7 +103,7 @@ impl Same {
         self.first.iter_mut().chain(more)
     }
 
-    /// Release the lock before dropping the result: the drop can run arbitrary code.
+    /// Release the table's lock before dropping the result: the drop can run arbitrary code.
     #[cold]
     fn remove(
         &mut self,
@@ -144,7 +144,7 @@ fn entries() -> MutexGuard<'static, EntriesByAddress> {
     HANDED_OUT.entries.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Dropping this removes the lease's entry from the table.
+/// Dropping this value removes the lease's entry from the table.
 #[derive(Debug)]
 pub(super) struct KnownMemory {
     start: u64,
@@ -182,7 +182,7 @@ impl KnownMemory {
         Self { start, holder, since: HANDED_OUT.noted.load(Ordering::Acquire) }
     }
 
-    /// Whether [`goes_on`] was called for any memory since the entry was made.
+    /// Whether [`goes_on`] was called for an array with elements since the entry was made, even for other memory.
     #[inline]
     pub(super) fn may_have_later(&self) -> bool {
         HANDED_OUT.noted.load(Ordering::Acquire) != self.since
@@ -199,7 +199,7 @@ impl Drop for KnownMemory {
     fn drop(&mut self) {
         let mut entries = entries();
         let Entry::Occupied(mut there) = entries.entry(self.start) else { return };
-        // Dropping an entry can run arbitrary code, so release the lock first.
+        // Dropping an entry can run arbitrary code, so release the table's lock first.
         if there.get().more.is_none() {
             let ended = there.remove();
             if entries.len() < entries.capacity() / 8 && entries.capacity() > ROOM {
@@ -225,9 +225,9 @@ fn give_back_room(entries: &mut EntriesByAddress) {
 
 #[expect(clippy::large_enum_variant, reason = "it is moved into its place at once")]
 pub(super) enum From {
-    /// For a tensor that the bridge made: the producer's side of the lease, and [`Rare::ready_on`].
+    /// For a tensor that a lease handed out: the producer's side of that lease, and [`Rare::ready_on`].
     Ours(ProducerSide, Option<KnownStream>),
-    /// For another library's tensor: the producers' and upstream streams of the leases at the same address.
+    /// For any other tensor: the producers' and upstream streams of the leases whose memory starts at the same address.
     Same(Vec<KnownStream>),
 }
 
@@ -246,7 +246,7 @@ pub(super) fn from(
     if let Some(ours) = same.get(context) {
         let rare = ours.rare.as_deref();
         let unnamed = rare.and_then(|rare| rare.unnamed.as_ref());
-        // A managed tensor names only a GPU. The lease's producer may work in another context of that GPU.
+        // A managed tensor names no context. The lease's producer can work in another context of the same GPU.
         let own_place = ours.producer.as_ref().map(StreamRef::place);
         let own_place = own_place.filter(|own| own.ordinal == place.ordinal);
         let producer_side = ProducerSide {
@@ -262,7 +262,7 @@ pub(super) fn from(
     Some(From::Same(same.sources(py)))
 }
 
-/// At the end of each lease of overlapping memory, the producer's stream also waits for `kept`.
+/// Records `kept` as the stream of a further user, for each lease of overlapping memory. Ignores an empty array.
 pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     if array.ptr() == 0 {
         return;

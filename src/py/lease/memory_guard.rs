@@ -1,4 +1,4 @@
-//! Ends held memory, from any thread and in any state of the interpreter.
+//! Ends held memory.
 
 use std::mem::ManuallyDrop;
 
@@ -12,7 +12,7 @@ use crate::py::interpreter::{ending, enter};
 use crate::py::observe::{CallSpan, EndOutcome};
 
 impl MemoryGuard {
-    /// Gives the memory back. The caller must hold the interpreter's lock.
+    /// The caller must hold the interpreter's lock.
     #[inline(always)]
     pub(crate) fn end(mut self) {
         if let Some(held) = self.0.take() {
@@ -22,7 +22,7 @@ impl MemoryGuard {
         }
     }
 
-    /// Gives the memory back. The orders of the end are already made, with the result `settled`.
+    /// Ends the held memory without making orders: `settled` says which work the end must still wait for.
     pub(crate) fn settled(
         mut self,
         py: Python<'_>,
@@ -37,7 +37,7 @@ impl MemoryGuard {
 }
 
 impl Drop for MemoryGuard {
-    /// If the interpreter has ended, the memory leaks: a foreign deleter must not run without its interpreter.
+    /// If this thread cannot enter the interpreter, the memory leaks: a foreign deleter can need the interpreter.
     fn drop(&mut self) {
         if let Some(held) = self.0.take() {
             let (mut place, span) = (ManuallyDrop::new(Some(held)), CallSpan::begin());

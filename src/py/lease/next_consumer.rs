@@ -1,4 +1,4 @@
-//! Hands held memory to its next consumer. The streams of earlier consumers become upstream.
+//! Records the consumer of held memory. The recorded streams of the consumer before become upstream streams.
 
 use pyo3::prelude::*;
 
@@ -41,7 +41,7 @@ impl HeldMemory {
         Ok(())
     }
 
-    /// True if `argument` names the producer's own default stream, and the array is ready on that stream.
+    /// True only if `argument` names the producer's own default stream, and the array is ready on that stream.
     #[inline]
     pub(crate) fn stays_in_place(&self, argument: &StreamArgument<'_, '_>, at: Place) -> bool {
         let place = self.producer_side.place;
@@ -58,7 +58,7 @@ impl HeldMemory {
         self.note_use(py);
     }
 
-    /// Records a consumer that has not read the dict yet. The memory must have no consumer.
+    /// Records a consumer that named no stream and has not read the view's CAI dict yet.
     #[inline]
     pub(crate) fn set_unread(&mut self, py: Python<'_>, at: Place) {
         self.consumer_side.at = at;
@@ -66,7 +66,7 @@ impl HeldMemory {
         self.note_use(py);
     }
 
-    /// Records the bridge itself as the consumer, on the stream `on`.
+    /// Records the bridge itself as the consumer, on the stream `on`. `kept` is a reference to that stream.
     pub(crate) fn set_worker(
         &mut self,
         py: Python<'_>,
@@ -101,7 +101,8 @@ impl HeldMemory {
         again
     }
 
-    /// `line` is the source line that named the stream of `next`. It is `Some` only if nothing keeps that stream alive.
+    /// `line` is the source line that named the stream of `next`, and is `Some` only if nothing keeps that stream
+    /// alive.
     #[inline]
     pub(super) fn replace_consumer(&mut self, next: Consumer, line: Option<Box<warned::Line>>) {
         let before = std::mem::replace(&mut self.consumer_side.consumer, next);
@@ -113,7 +114,7 @@ impl HeldMemory {
     pub(super) fn put_behind(&mut self, before: Consumer) {
         match before {
             Consumer::OnProducer(Some(KnownStream::Kept(legacy))) if legacy.stands_in() => {
-                // Keep only the stream's name: the end uses the name only if the producer has left the stream.
+                // Keep only the stream's name: while the producer stays on the stream, the end does not need the name.
                 let named =
                     self.producer_side.stream.as_ref().map_or(legacy.stream(), StreamRef::stream);
                 self.producer_side.put_upstream(KnownStream::Lost(StreamName::unnumbered(named)));
@@ -130,12 +131,12 @@ impl HeldMemory {
         }
     }
 
-    /// True also for a consumer that has not read the dict yet, and for a consumer that passed -1.
+    /// True also for a consumer that has not read the view's CAI dict yet, and for a consumer that passed -1.
     pub(crate) const fn has_consumer(&self) -> bool {
         !matches!(self.consumer_side.consumer, Consumer::Nobody)
     }
 
-    /// Returns whether the consumer is a reader that named no stream.
+    /// Records a read of the view's CAI dict. Returns whether the consumer has read the dict and named no stream.
     pub(crate) fn read(&mut self, py: Python<'_>) -> bool {
         if matches!(self.consumer_side.consumer, Consumer::Nobody | Consumer::Unread) {
             self.consumer_side.consumer = Consumer::Unnamed(Vec::new());
@@ -153,7 +154,8 @@ impl HeldMemory {
         !settled && !seen.iter().any(|known| known.is(stream))
     }
 
-    /// The stream on which the array is ready, if that stream must be recorded for a consumer that named no stream.
+    /// The stream on which the array is ready, if that stream must still be recorded for a consumer that named none.
+    /// `None` for a default stream.
     pub(crate) fn ready_to_note(&self, py: Python<'_>, ready: Ready) -> Option<KnownStream> {
         let Consumer::Unnamed(seen) = &self.consumer_side.consumer else { return None };
         let producer_side = &self.producer_side;

@@ -1,5 +1,5 @@
-//! Runs ends: makes the orders of an end, then drops the references to the memory. While the memory cannot go back yet,
-//! keeps the references. Later calls of the bridge, and a watcher thread, check kept references again.
+//! Runs ends: makes the orders of an end, then drops the references to the memory. An end that cannot finish yet
+//! becomes a pending end, which later calls of the bridge check again; for CUDA's memory a watcher thread does so too.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use crate::py::observe::{CallSpan, EndOutcome};
 pub(super) struct QueuedEnd {
     pub(super) ending: Ending<Box<HeldMemory>>,
     pub(super) span: CallSpan,
-    /// Whether a log handler caused this end: such ends are not logged.
+    /// Whether the end began while its thread forwarded an event to `logging`: then the end's events are not logged.
     quiet: bool,
     outcome: Option<EndOutcome>,
 }
@@ -67,10 +67,10 @@ fn set_now(now: Now) -> Option<Now> {
     ENDS.with(|ends| ends.now.replace(now))
 }
 
-/// Returns `next` if this thread's queue is gone.
+/// Makes the orders of `next`, and queues `next` on this thread. Returns `next` if this thread has no queue.
 #[cold]
 fn queued(py: Python<'_>, next: QueuedEnd) -> Option<QueuedEnd> {
-    // If a step below panics, the memory leaks.
+    // If making the orders panics, the memory leaks.
     let mut next = ManuallyDrop::new(QueuedEnd { quiet: is_telling(), ..next });
     next.outcome = Some(quietly(next.quiet, || outcome(py, &mut next.ending)));
     let mut next = Some(ManuallyDrop::into_inner(next));
@@ -81,11 +81,11 @@ fn queued(py: Python<'_>, next: QueuedEnd) -> Option<QueuedEnd> {
     next
 }
 
-/// Exists while this thread runs ends. If a panic drops the guard, the queued ends become pending ends of the process.
+/// Exists while this thread runs ends. If a panic drops the guard, the queued ends go to [`keep`].
 struct QueueGuard;
 
 impl QueueGuard {
-    /// `None` if an end is already running on this thread.
+    /// `None` if this thread has a guard already.
     #[inline(always)]
     fn begin() -> Option<Self> {
         (now() == Some(Now::Nothing)).then(|| {
@@ -137,8 +137,7 @@ impl Drop for QueueGuard {
     }
 }
 
-/// Runs `first`, then queued ends until none is left. If this thread is already running an end, or is exiting, runs
-/// only `first`.
+/// Runs `first`, then queued ends until none is left. If this thread is already running an end, runs only `first`.
 pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
     let following = QueueGuard::begin();
     first();
@@ -147,7 +146,7 @@ pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
     }
 }
 
-/// Gives back the memory of the end in `place`, or keeps the memory for later. If a step panics, the memory leaks.
+/// Finishes the end in `place`, or keeps it for later. If making the end's orders panics, the memory leaks.
 pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<QueuedEnd>>) {
     let Some(next) = place.as_mut() else { return };
     let (tag, span) = (next.ending.holder().tag, next.span);
@@ -207,7 +206,8 @@ impl Drop for LeftGuard {
 
 fn outcome(py: Python<'_>, ending: &mut Ending<Box<HeldMemory>>) -> EndOutcome {
     let of = ending.holder().generation;
-    // After an interrupt or a lack of memory, try once more: the producer may use the memory when `outcome` returns.
+    // After an interrupt or a lack of memory, try once more: when `outcome` returns, the producer can go on writing to
+    // the memory.
     for _ in 0..2 {
         match generation::end(of, || or_no_memory(|| ending.advance(py))) {
             Ok(()) => break,
@@ -252,19 +252,20 @@ fn pending() -> Option<&'static Pending> {
     PENDING.get(number).map(|pending| pending.get_or_init(Pending::default))
 }
 
-/// How many pending ends a call checks.
+/// The most pending ends that [`look`] checks.
 const AT_A_CALL: Most = Most { lanes: 1, questions: 4 };
 
-/// How many pending ends are checked after a call that left an end pending.
+/// The most pending ends that [`look_again`] checks.
 const AFTER_A_CALL: Most = Most { lanes: 64, questions: 64 };
 
 const AT_A_TIME: Most = Most { lanes: 256, questions: 4096 };
 
-/// The watcher thread's shortest pause between two rounds. A round that finishes nothing doubles the pause.
+/// The watcher thread's first pause between two rounds. A round that finishes nothing doubles the pause, up to
+/// [`LAST`].
 const FIRST: Duration = Duration::from_micros(500);
 const LAST: Duration = Duration::from_millis(50);
 
-/// If the pause is longer and no end is pending, the watcher thread sleeps until a call wakes it.
+/// If the pause is longer and no end is pending, the watcher thread sleeps until another thread wakes it.
 const IDLE: Duration = Duration::from_millis(4);
 
 fn keep(ending: Ending<Box<HeldMemory>>) {
@@ -290,7 +291,7 @@ pub(crate) fn look(py: Python<'_>) {
     }
 }
 
-/// Runs after a call that put off an end: the cause may have ended with the call.
+/// [`entry`] runs this at the end of a call during which an end was put off: what delayed the end can be over by then.
 #[cold]
 fn look_again(py: Python<'_>) {
     if let Some(pending) = pending() {
@@ -364,7 +365,7 @@ impl Pending {
                 continue;
             }
             let waited = self.told.wait_timeout(watch, pause);
-            // Release the lock before other code runs: in a child that is forked now, a held lock would stay locked.
+            // Release the lock before other code runs: an end that is put off locks `watch` again.
             drop(waited.unwrap_or_else(PoisonError::into_inner));
             let any = !self.parked.is_empty()
                 && interpreter::enter(|py| self.look(py, AT_A_TIME)) == Some(true);
@@ -374,8 +375,8 @@ impl Pending {
     }
 }
 
-/// Stops the watcher thread before the interpreter ends. From then on only the calling thread enters the interpreter
-/// through the bridge.
+/// Tells the watcher thread to stop before the interpreter ends, and waits for it up to a time limit. From then on only
+/// the calling thread can enter the interpreter through the bridge.
 #[pyfunction]
 pub(crate) fn _end(py: Python<'_>) {
     if let Some(pending) = pending() {
@@ -386,7 +387,7 @@ pub(crate) fn _end(py: Python<'_>) {
         };
         pending.told.notify_one();
         if let Some(thread) = thread {
-            // Do not join the thread, which may wait for the interpreter's lock or never return.
+            // Do not join the thread: it can wait for the interpreter's lock, or never return.
             return interpreter::end(py, || thread.is_finished());
         }
     }

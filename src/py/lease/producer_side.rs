@@ -1,4 +1,4 @@
-//! The producer's side of held memory: its streams, their place, and the stream on which the array is ready.
+//! The producer's side of held memory: the producer's place and streams, and the stream on which the array is ready.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -13,13 +13,13 @@ use crate::stream::{Alive, Ready, Stream};
 #[derive(Debug)]
 pub(crate) struct ProducerSide {
     pub(crate) place: Place,
-    /// The producer's stream, if something keeps that stream alive; or the legacy default stream instead.
+    /// The producer's stream, or the legacy default stream that stands in for it; `None` if neither is recorded.
     pub(super) stream: Option<StreamRef>,
-    /// The producer, if its dict named no stream at import but may name one later.
+    /// The producer, if its CAI dict named no stream at import but can name one later.
     pub(super) unnamed: Option<Unnamed>,
-    /// Streams that wait at the end besides `stream`, such as the streams of earlier users.
+    /// Streams besides `stream` on which the memory may be used after the end, such as those of earlier consumers.
     pub(super) upstream: KnownStreams,
-    /// The stream on which the array is ready; `None` if that is `stream`, or a default stream at `place`.
+    /// If this is `Some`, the array is ready on this stream, and not necessarily on `stream`.
     pub(super) ready_on: Option<StreamRef>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct ProducerSide {
 pub(crate) struct Readiness {
     pub(crate) told: Ready,
     pub(crate) producer: Option<StreamRef>,
-    /// `None` if the array is ready on `producer`, or on a default stream at the producer's place.
+    /// If this is `Some`, the array is ready on this stream, and not necessarily on `producer`.
     pub(crate) ready_on: Option<StreamRef>,
 }
 
@@ -60,7 +60,7 @@ impl ProducerSide {
         }
     }
 
-    /// The recorded reference to the stream `ready`, on which the array is ready.
+    /// The recorded reference to the stream `ready`. The array must be ready on `ready`: this is not checked.
     pub(super) fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
         // Two places have different default streams, so compare the place too.
         let own = |producer: &&StreamRef| {
@@ -78,19 +78,19 @@ impl ProducerSide {
         ready.stream().and_then(|stream| self.keeper_of(stream))
     }
 
-    /// `is_named` tells whether the reader named a stream.
+    /// `is_named` tells whether the consumer named a stream.
     pub(crate) fn may_lose(&self, ready: Ready, is_named: bool) -> bool {
         let is_there = is_named && matches!(ready, Ready::On(_));
         let asks_again = self.unnamed.is_some() && !is_there;
         asks_again || self.keeper(ready).is_some_and(StreamRef::may_change)
     }
 
-    /// Whether the stream `ready` can be closed through its stream object, and no dict may name another stream.
+    /// Whether the stream of `ready` can be closed through its stream object, but no dict can name another stream.
     pub(crate) fn may_close(&self, ready: Ready) -> bool {
         self.keeper(ready).is_some_and(|keeper| keeper.may_change() && !keeper.may_move())
     }
 
-    /// Where an array that was ready on the stream `ready` is ready now. `None` if nothing tells.
+    /// Where an array that was ready on the stream `ready` is ready now. `None` if the bridge cannot tell.
     #[inline(always)]
     pub(crate) fn confirm_ready(
         &self,
@@ -109,7 +109,7 @@ impl ProducerSide {
         Ok(kept.now(py, driver)?.filter(stays))
     }
 
-    /// A stream that the producer's dict names now but did not name at import.
+    /// If this is `Some`, the producer's dict now names this stream, and not `stream`.
     pub(super) fn producer_also(
         &self,
         py: Python<'_>,
@@ -122,7 +122,7 @@ impl ProducerSide {
         }
     }
 
-    /// If the producer's dict named no stream at import and names one now, records and returns that stream.
+    /// If `unnamed` is set, and the producer's dict names a stream now, records that stream as `stream` and returns it.
     pub(super) fn ask_unnamed(
         &mut self,
         py: Python<'_>,
@@ -131,17 +131,17 @@ impl ProducerSide {
         let Some(unnamed) = &self.unnamed else { return Ok(None) };
         let Some(named) = unnamed.named(py, driver)? else { return Ok(None) };
         let stream = named.stream();
-        // Clear `ready_on`, which may be the stream of an earlier consumer.
+        // Clear `ready_on`, which can be the stream of an earlier consumer.
         (self.stream, self.unnamed, self.ready_on) = (Some(named), None, None);
         Ok(Some(stream))
     }
 
-    /// Whether the producer's dict may later name another stream, or name its first stream.
+    /// Whether the producer's dict can later name another stream, or name its first stream.
     pub(super) fn may_move(&self) -> bool {
         self.unnamed.is_some() || self.stream.as_ref().is_some_and(StreamRef::may_move)
     }
 
-    /// A second stream that may have pending work on the array. `None` if `ready_on` is set.
+    /// A second stream that can have pending work on the array. `None` if `ready_on` is set.
     pub(crate) fn also_ready(
         &self,
         py: Python<'_>,
@@ -175,7 +175,6 @@ impl ProducerSide {
         self.stream.as_ref().map_or(Ok(true), |producer| producer.stays(py, driver))
     }
 
-    /// Adds a stream that, like the producer's, waits at the end.
     pub(crate) fn put_upstream(&mut self, kept: KnownStream) {
         self.upstream.add(kept);
     }

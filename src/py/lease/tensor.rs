@@ -1,4 +1,4 @@
-//! The managed tensor of a producer's array. Several holders may share a tensor. A shared tensor may still be in its
+//! The managed tensor of a producer's array. Several holders can share a tensor. A shared tensor can still be in its
 //! capsule.
 
 use std::sync::{Arc, OnceLock};
@@ -11,16 +11,16 @@ use crate::dlpack::capsule;
 
 pub(super) enum HeldTensor {
     None,
-    /// No tensor, but the dict's typestr and `descr`, for an element type that DLPack cannot express.
+    /// No tensor, but the typestr and `descr` of the CAI dict, for an array that DLPack cannot express.
     Words(Py<PyDict>),
     Sole(ImportedDlpack),
     Shared(Arc<Later>),
 }
 
-/// Unset while the tensor is in its capsule; `None` if the tensor will stay in the capsule.
+/// Unset until the bridge takes the tensor out of its capsule; `None` if the bridge will not take the tensor out.
 type Later = OnceLock<Option<ImportedDlpack>>;
 
-/// If this is dropped before [`Self::consume`], no holder of the tensor keeps the memory.
+/// If [`Self::consume`] has not succeeded when this is dropped, [`HeldTensor::is_lost`] is true for all holders.
 #[allow(missing_debug_implementations, reason = "a tensor of dlpark's has none")]
 pub(crate) struct Unconsumed {
     capsule: Py<PyCapsule>,
@@ -38,7 +38,8 @@ impl Unconsumed {
         capsule::read(self.capsule.bind(py)).map(drop).map_err(PyErr::from)
     }
 
-    /// Takes the tensor out of the capsule, for all its holders. Fails if other code has consumed the capsule.
+    /// Takes the tensor out of the capsule, for all holders of the tensor. Fails if other code has consumed the
+    /// capsule.
     pub(crate) fn consume(&self, py: Python<'_>) -> PyResult<()> {
         drop(self.tensor.set(Some(capsule::take(self.capsule.bind(py))?)));
         Ok(())
@@ -62,7 +63,7 @@ impl HeldTensor {
         (Self::Shared(Arc::clone(&tensor)), Unconsumed { capsule, tensor })
     }
 
-    /// Whether the tensor will stay in its capsule, so that this holder does not keep the memory alive.
+    /// Whether the bridge will never take the tensor out of its capsule. Then this value keeps no memory alive.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self, Self::Shared(tensor) if matches!(tensor.get(), Some(None)))
     }

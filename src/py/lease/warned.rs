@@ -1,4 +1,4 @@
-//! Warns about an end that cannot be ordered, once for each line of the program.
+//! Warns about ends that cannot be ordered. `logging` gets at most one warning for each line of the program.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -17,7 +17,7 @@ pub(super) fn here(py: Python<'_>) -> PyResult<Option<Line>> {
     Ok(program_line(py)?.map(|line| (line.file, line.number)))
 }
 
-/// `line` is the source line that named the consumer's stream `handle`.
+/// `line` is the source line that named the consumer's stream `handle`. If `None`, the warning names the current line.
 #[cold]
 pub(super) fn uncovered(
     py: Python<'_>,
@@ -33,7 +33,7 @@ pub(super) fn uncovered(
         Some(line) => line.clone(),
         None => here(py)?.unwrap_or_else(|| (String::from("?"), 0)),
     };
-    // If nobody reads the warning, do not record the line: logging may be on at a later end.
+    // If nobody reads the warning, do not record the line: logging can be on at a later end.
     if is_warning_read() {
         let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
         let warned = warned.get_or_insert_default();

@@ -1,4 +1,4 @@
-//! cuda.core: its `__dlpack__` makes no stream wait.
+//! cuda.core: the `__dlpack__` of its memory buffers makes no stream wait.
 
 use super::ordinary::Ordinary;
 use crate::py::habits::{Habit, HabitRow, known};

@@ -1,5 +1,5 @@
-//! CuPy: each GPU has a current stream object, and arrays do not keep a stream. The bridge reads arrays by their
-//! attributes, and makes arrays from CuPy's own parts.
+//! CuPy: each thread has a current stream object for each GPU, and arrays do not keep a stream. The bridge can read
+//! arrays by their attributes, and makes arrays from CuPy's own parts.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -57,7 +57,7 @@ impl Library for Cupy {
         let of = |kind, name| {
             Ok::<_, PyErr>(ObjectQuestion::attribute(kind, name)?.filter(ObjectQuestion::is_native))
         };
-        // If a derived type overrides this property in Python, its arrays are read by their dicts.
+        // If a derived type overrides `__cuda_array_interface__` in Python, the bridge reads its arrays by their dicts.
         let own = of(kind, intern!(py, "__cuda_array_interface__"))?;
         if own.is_none() || self.native(py, 0)?.is_none() {
             return Ok(None);
@@ -85,9 +85,9 @@ impl Library for Cupy {
 }
 
 enum CupyStreamRoute {
-    /// `cupy_backends.cuda.stream.get_stream_ptr(device)`, which CuPy's own extensions call.
+    /// `cupy_backends.cuda.stream.get_stream_ptr(device)`.
     Native(unsafe extern "C" fn(c_int) -> isize),
-    /// The module `cupy`, which [`object`] asks: CuPy before 14 has no such C function.
+    /// The module `cupy`, which [`object`] asks if that C function was not found. CuPy before 14 has no such function.
     Python(Py<PyAny>),
 }
 

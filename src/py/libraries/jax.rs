@@ -1,5 +1,5 @@
 //! JAX: its arrays never change. JAX requests arrays on the streams of a pool, but computes on another stream, which
-//! waits for the pool's stream. XLA passes that other stream to each function of its foreign function interface
+//! waits for the pool's stream. A function of XLA's foreign function interface can ask XLA for that other stream
 //! (`xla/ffi/api/c_api.h`, which jaxlib 0.10.2 has in its `include`).
 #![allow(unsafe_code)]
 
@@ -104,7 +104,7 @@ impl StreamPool for Jax {
 struct Jaxs {
     /// The streams on which JAX computes, by GPU ordinal; `None` for a GPU whose stream could not be found.
     streams: Mutex<Vec<(i32, Option<u64>)>>,
-    /// jaxlib's entry, set after a comparison with `__dlpack__`; `None` if the comparison failed.
+    /// jaxlib's entry, set after a comparison with `__dlpack__`; `None` if the entry failed or its capsule differed.
     entry: PyOnceLock<Option<Py<PyAny>>>,
     of_one_device: PyOnceLock<Py<PyType>>,
     /// The driver handle of the stream that [`note`] found last. [`_xla_said`] resets the handle to 0.
@@ -119,7 +119,7 @@ static JAX: Jaxs = Jaxs {
 };
 
 /// jaxlib's entry below `__dlpack__` takes a fifteenth of the time (JAX 0.10.2: 0.4 µs and 5.9 µs). The bridge uses the
-/// entry only for arrays on one device: of other arrays, the entry exports only one device's part.
+/// entry only for arrays with a `SingleDeviceSharding`: of an array on several devices, the entry exports one part.
 impl Capsules for Jax {
     fn quickly<'py>(
         &self,
@@ -157,7 +157,7 @@ impl Capsules for Jax {
 }
 
 /// Calls jaxlib's entry, and returns the entry and its capsule. `None` if the array's sharding is not a
-/// `SingleDeviceSharding`: the array may be on several devices.
+/// `SingleDeviceSharding`: the array can be on several devices.
 fn quick<'py>(
     x: &Bound<'py, PyAny>,
     stream: u64,
@@ -192,7 +192,8 @@ fn is_of_one_device(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     Ok(found)
 }
 
-/// Decides whether the bridge uses jaxlib's entry from now on. Decides nothing for an empty array.
+/// Decides whether the bridge uses jaxlib's entry from now on. Decides nothing if the array is empty, or if the bridge
+/// cannot read the public capsule.
 #[cold]
 fn choose<'py>(public: &Bound<'py, PyAny>, quick: Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>) {
     let read = |capsule: &Bound<'py, PyAny>| {
@@ -273,7 +274,7 @@ struct Metadata {
 const METADATA: c_int = 1;
 const EXECUTE: c_int = 3;
 
-/// The handler that XLA calls. At the execute stage, stores the handle of the stream on which XLA runs.
+/// The handler that XLA calls. At the execute stage, stores the handle of XLA's stream, if XLA returns that stream.
 unsafe extern "C" fn note(frame: *mut CallFrame) -> *mut c_void {
     // SAFETY: XLA passes a call frame, which begins with these fields, and all that they point to lives during the call
     // ("FFI handler"). `extension` is NULL, or begins with its kind, and an extension of the kind `METADATA` has the

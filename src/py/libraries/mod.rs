@@ -1,5 +1,5 @@
-//! The libraries that the bridge knows: a file for each, and `habits_only.rs` for libraries with habits only. A
-//! library's Python half, if any, is in `python/cai_bridge/_libraries`. `docs/adding.md` says how to add a library.
+//! The libraries that the bridge knows. `habits_only.rs` has the libraries with habits only. A library's Python half,
+//! if any, is in `python/cai_bridge/_libraries`. `docs/adding.md` says how to add a library.
 
 mod cuda_core;
 mod cupy;

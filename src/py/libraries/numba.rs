@@ -1,5 +1,5 @@
 //! Numba and numba-cuda-mlir: each array has its stream object, or 0 for the default stream, which a setting chooses.
-//! The bridge reads arrays by their attributes.
+//! The bridge can read arrays by their attributes.
 
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -27,7 +27,8 @@ impl Ordinary {
         self
     }
 
-    /// For a library whose Python object has a method `_stream_in_use`, which returns the current stream.
+    /// For a library whose object in `cai_bridge._libraries` has a method `_stream_in_use`. The method returns the
+    /// library's current stream.
     pub(super) const fn with_current_stream(mut self) -> Self {
         self.is_asked = true;
         self

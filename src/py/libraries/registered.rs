@@ -1,4 +1,4 @@
-//! Libraries that programs register. Each gives its current stream by a Python function.
+//! The Python functions that return the current streams of libraries that programs register.
 
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ pub(super) fn _ask_for_streams(py: Python<'_>, registered: Vec<Py<PyAny>>) -> An
             set_registered(!registered.is_empty());
             mem::replace(&mut *functions, registered)
         };
-        // The mutex is released by now: dropping a function may run arbitrary code.
+        // The mutex is released by now: dropping a function can run arbitrary code.
         drop(before);
         Ok(())
     })

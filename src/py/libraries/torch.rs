@@ -1,5 +1,5 @@
-//! PyTorch: each thread has a current stream on each GPU. It is the default stream, one from a pool that is never
-//! destroyed, or an `ExternalStream` that someone else owns. PyTorch ignores the stream that a CAI dict names.
+//! PyTorch: each thread has a current stream on each GPU. PyTorch never destroys the streams of its pools, but does not
+//! keep an `ExternalStream` alive. PyTorch ignores the stream that a CAI dict names.
 
 use pyo3::intern;
 use pyo3::prelude::*;

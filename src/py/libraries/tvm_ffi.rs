@@ -1,5 +1,5 @@
-//! tvm-ffi: its environment has a current stream for each GPU. Functions that are called through tvm-ffi work on this
-//! stream. The `__dlpack__` of tvm-ffi makes no stream wait.
+//! tvm-ffi: its environment has a current stream for each GPU, on which functions called through tvm-ffi are to work.
+//! The `__dlpack__` of tvm-ffi makes no stream wait.
 
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -22,7 +22,8 @@ pub(super) fn interpreter(_py: Python<'_>) -> i64 {
     unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) }
 }
 
-/// Whether the object's finalizer (`__del__`) has run or is running.
+/// Whether the object's finalizer (`__del__`) has run, or the garbage collector is running it. Always false for a type
+/// without garbage collection, and inside a `__del__` that the last reference's drop runs.
 pub(super) fn is_finalized(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: `object` is alive, and `Bound` shows that this thread is attached.
     unsafe { ffi::PyObject_GC_IsFinalized(object.as_ptr()) != 0 }
@@ -38,7 +39,7 @@ pub(super) fn is_held_by_nobody_else(object: &Bound<'_, PyAny>) -> bool {
     references(object) == 1
 }
 
-/// Unlike `getattr` and `call`, makes no object for the bound method.
+/// Unlike `getattr` and `call`, makes no bound-method object for an ordinary method.
 pub(super) fn call_method<'py>(
     object: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
@@ -122,10 +123,11 @@ unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
     Some(Fields { shape, typestr, data, strides, version, stream, structured: false })
 }
 
-/// `cai_dict` reads dicts with longer texts. Real typestrs are shorter.
+/// The most characters of a text that [`text`] reads. `cai_dict` reads dicts with longer texts.
 const LONGEST: ffi::Py_ssize_t = 64;
 
-/// The characters of an exact `str` of at most [`LONGEST`] characters; `None` for any other object.
+/// The characters of an exact `str` of at most [`LONGEST`] characters; `None` for any other object, and if the `str`
+/// has no UTF-8 form or memory is short.
 /// # Safety
 /// `value` must point to an object that lives as long as the result.
 unsafe fn text<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {

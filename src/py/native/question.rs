@@ -13,7 +13,7 @@ use pyo3::types::{PyString, PyType};
 pub(in crate::py) enum ObjectQuestion {
     /// An attribute that C code defines: its descriptor, and the descriptor type's `tp_descr_get`.
     Attribute(Py<PyAny>, ffi::descrgetfunc),
-    /// The C function of an extension type's method, which takes no arguments.
+    /// The C function of an extension type's method without arguments.
     Method(ffi::PyCFunction),
     NamedAttribute(Py<PyString>),
     NamedMethod(Py<PyString>),
@@ -126,7 +126,8 @@ fn descr_get(descriptor: &Bound<'_, PyAny>) -> Option<ffi::descrgetfunc> {
     }
 }
 
-/// The C function behind `found`, an attribute of `kind`; `None` if `found` is not an extension type's method.
+/// The C function behind `found`, an attribute of `kind`; `None` unless `found` is an extension type's method without
+/// arguments, and `kind` looks up attributes as `object` does.
 fn c_function(
     x: &Bound<'_, PyAny>,
     kind: &Bound<'_, PyType>,

@@ -1,5 +1,5 @@
-//! Events about exchanges, releases, copies and waits of the host, each with the time that it took the host. All but
-//! the host's waits have level `TRACE`, and cost one load if no trace is open.
+//! Events about exchanges, releases, copies and waits of the host, with the times on the host at which they began and
+//! ended. The host's waits have level `WARN` or `DEBUG`, the other events `TRACE`.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::descriptor::Descriptor;
 use crate::py::text::{error_text, place_text, tuple_text};
 use crate::stream::{Alive, Stream, Thread};
 
-/// The start time of a call, if a trace was open then.
+/// The start time of a call; `None` if `TRACE` events were off then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallSpan(Option<Instant>);
 
@@ -53,7 +53,7 @@ impl By {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndedBy {
-    /// The call that held the memory returned, or an array in Rust or C was dropped.
+    /// None of the others: for example, the call that held the memory returned, or an array in Rust was dropped.
     Call,
     LastReference,
     Collected,
@@ -88,7 +88,7 @@ pub(crate) enum EndOutcome {
     Done,
     PutOff,
     DoneLater,
-    /// The memory was dropped without an order: the memory's context is destroyed or broken.
+    /// The end failed for good, as when the memory's context is destroyed or broken. The memory was dropped.
     LetGo,
     /// `release()`, or the end of a `with` block, failed. The view keeps its memory.
     Failed,

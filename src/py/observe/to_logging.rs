@@ -90,7 +90,7 @@ impl Subscriber for ToPython {
 
     fn event(&self, event: &Event<'_>) {
         trace::keep(event);
-        // Log nothing while this thread forwards another event: a log handler that calls the bridge would never end.
+        // Log nothing while this thread forwards another event: a log handler that calls the bridge might never end.
         let Some(_telling) = Once::Telling.begin() else { return };
         if !is_logged(*event.metadata().level()) || is_over() {
             return;

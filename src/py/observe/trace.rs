@@ -1,6 +1,6 @@
 //! Records events for `cai_bridge.trace`, without Python objects, since events come from any thread, with or without
 //! the interpreter lock. A process that was forked while a trace was open records nothing and can open no trace: the
-//! trace's lock may stay held there for ever.
+//! trace's lock can stay held there for ever.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,12 +68,12 @@ pub(crate) fn is_open() -> bool {
     TRACES.open.load(Ordering::Relaxed) == this_process()
 }
 
-/// Records `event`, if this process has a trace open. Beyond the trace's limit, only counts it.
+/// Records `event`, if this process has a trace open. Beyond the trace's limit, only counts `event`.
 pub(crate) fn keep(event: &Event<'_>) {
     if !is_open() {
         return;
     }
-    // Read the clock first: the next steps may wait.
+    // Read the clock first: the next steps can wait.
     let at = clock(Instant::now());
     introduce();
     let metadata = event.metadata();
@@ -93,10 +93,10 @@ pub(crate) fn keep(event: &Event<'_>) {
     }
 }
 
-/// Records the calling thread's name, once per trace.
+/// Records the calling thread's name, at most once per trace.
 fn introduce() {
     let number = TRACES.number.load(Ordering::Relaxed);
-    // Set the number first: asking for the name may cause further events.
+    // Set the number first: asking for the name can cause further events.
     if DOING.with(|doing| doing.trace.replace(number)).is_some_and(|before| before != number) {
         let name = enter(name_of_thread).unwrap_or_default();
         if let Some(session) = &mut *session() {

@@ -1,5 +1,5 @@
-//! Reads arrays by their attributes, which costs at most half as much as reading their CAI dict. The bridge reads the
-//! first array of a type both ways. If the two differ, it reads all arrays of that type by their dict.
+//! Reads arrays by their attributes, which is faster than reading their CAI dict. The bridge reads the first array of a
+//! type both ways. Unless the two agree, the bridge reads arrays of that type by their dict.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -32,7 +32,7 @@ pub(super) fn questions(
     library: Option<&'static dyn Library>,
 ) -> PyResult<Option<AttributeQuestions>> {
     let py = x.py();
-    // A derived class that defines the protocol itself lacks these habits, and may have other attributes.
+    // A derived class that defines the protocol itself lacks these habits, and can have other attributes.
     let is_read = habits.has(Habit::NamesCurrentStream) || habits.has(Habit::KeepsStreamObject);
     let Some(library) = library.filter(|_| is_read) else { return Ok(None) };
     let found = answered(py, library.attributes(x, kind))?.flatten();
@@ -50,8 +50,8 @@ pub(super) fn questions(
     Ok(None)
 }
 
-/// Whether the attributes of `x` agree with its CAI dict. False for read-only memory: no attribute says that memory is
-/// read-only.
+/// Whether the attributes of `x` agree with its CAI dict, except for strides that the library's dicts leave out. False
+/// for read-only memory: no attribute says that memory is read-only.
 fn agree(questions: &AttributeQuestions, habits: Habits, x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
     let (mut said, mut layout) = (Layout::EMPTY, Layout::EMPTY);

@@ -1,5 +1,6 @@
-//! Checks a DLPack array against its CAI dict, and refuses a dict that contradicts DLPack. The consumer also waits for
-//! the dict's stream, unless the library is known to follow DLPack: VALI's `__dlpack__` ignores the requested stream.
+//! Checks a DLPack array of an unknown type against its CAI dict, and refuses a dict that contradicts DLPack. Unless
+//! the library is known to follow DLPack, the hand-over also orders the dict's stream: VALI's `__dlpack__` ignores the
+//! requested stream.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -44,7 +45,7 @@ impl ByDict {
         known: &TypeFacts,
         array: &Descriptor,
     ) -> PyResult<Self> {
-        // Do not read the dicts of known libraries: reading JAX's dict would make the host wait.
+        // Do not read the dicts of known types: reading JAX's dict would make the host wait.
         if known.is_known() || array.ptr() == 0 {
             return Ok(Self::default());
         }
@@ -58,7 +59,7 @@ impl ByDict {
         }
     }
 
-    /// Reads only the stream of a dict for packed items or for vectors. Else checks the dict against `array`.
+    /// Reads the dict's stream. Checks the dict against `array`, except for packed items and for vectors.
     #[cold]
     fn heard(dict: &Bound<'_, PyDict>, array: &Descriptor) -> PyResult<Self> {
         let dtype = array.dtype();
@@ -114,7 +115,8 @@ impl ByDict {
         named.map(|named| current::named(py, named.handle(), place))
     }
 
-    /// If the dict says that nothing is pending, returns `x` to be asked again: its dict may name a stream later.
+    /// If the dict says that nothing is pending, returns `x` to be asked again: the dict of `x` can name a stream
+    /// later.
     pub(super) fn unnamed(
         &self,
         x: &Bound<'_, PyAny>,
@@ -142,7 +144,8 @@ impl ByDict {
     }
 }
 
-/// Adds to `source` what the CAI dict of `x` says. `work` is the exchange API's stream.
+/// Adds the read-only flag and the stream of the CAI dict of `x` to `source`. Returns the dict's stream. `work` is the
+/// exchange API's stream.
 #[cold]
 pub(super) fn also_by_dict<'py>(
     x: &Bound<'py, PyAny>,

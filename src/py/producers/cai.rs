@@ -1,5 +1,5 @@
-//! Imports an array by the CUDA Array Interface: from an object, or from a dict with its owner. Dicts of version 0 to 2
-//! name no stream: [`silence`] finds a stream, or makes the host wait.
+//! Imports an array by the CUDA Array Interface: from an object, or from a dict with its owner. For a dict that does
+//! not say what is pending, as in version 0 to 2, [`silence`] looks for the stream.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -37,7 +37,7 @@ pub(crate) struct ImportOptions<'a, 'py> {
     pub(crate) door: &'static str,
     /// The stream that has the array's pending work, by the caller's declaration.
     pub(crate) stream: &'a StreamArgument<'a, 'py>,
-    /// The consumer's stream. It waits even with `CAI_BRIDGE_SYNC=0`.
+    /// The consumer's stream. If the caller named this stream, `CAI_BRIDGE_SYNC=0` does not turn off its wait.
     pub(crate) consumer: &'a StreamArgument<'a, 'py>,
     pub(crate) wanted: Wanted,
     pub(crate) owner: Option<&'a Bound<'py, PyAny>>,
@@ -81,7 +81,7 @@ pub(crate) fn import<'py>(
     if let Some(said) = said_dtype.filter(|said| said.itemsize() == dtype.itemsize()) {
         dtype = said;
     } else if names.is_none() && exports && facts.may_say_more(dtype) {
-        // A dict that was passed separately may give its owner's memory any element type.
+        // A dict that was passed separately is free to give its owner's memory any element type.
         dtype = agreed(x, facts, dtype)?;
     }
     check_dtype(options.dtype, dtype)?;
@@ -105,7 +105,7 @@ pub(crate) fn import<'py>(
         source.keep_words(words);
     }
     source.by = By::Cai(version);
-    // Managed and pinned memory may have pending work on another GPU's stream.
+    // Managed and pinned memory can have pending work on another GPU's stream.
     let there = check_argument(&source.array, &source.driver, options.stream, place)?;
     let claim = match &names {
         Some(NamedBy::Library(current)) => by_attributes::current(py, *current, place)?,
@@ -163,7 +163,7 @@ struct Said {
     ordered: bool,
 }
 
-/// Also returns another named stream, for which the array's stream now waits.
+/// The second result, if any, is another named stream, for which the array's stream now waits.
 #[inline]
 fn readiness(
     x: &Bound<'_, PyAny>,
@@ -239,7 +239,8 @@ fn default_stream(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<St
     library.map(|library| library.default_stream(x.py())).transpose()
 }
 
-/// If a dict's owner is a view of the bridge, shares the view's memory: the view may be released early.
+/// If the owner of a separately passed dict is a view of the bridge, shares the view's memory: the view can be released
+/// early.
 #[inline]
 fn begin(owner: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Box<HeldMemory>> {
     let py = owner.py();
@@ -260,7 +261,8 @@ fn owning_view<'a>(owner: &'a Bound<'_, PyAny>, facts: &TypeFacts) -> Option<&'a
     if is_dict { owner.cast::<BaseView>().ok().map(Bound::get) } else { None }
 }
 
-/// If a view of the bridge owns the memory, `is_another` tells whether `ready` has another stream than the view.
+/// If a view of the bridge owns the memory of a dict, `is_another` tells whether the stream of `ready` becomes an
+/// upstream stream.
 #[inline]
 fn keep_streams(
     source: &mut HeldMemory,

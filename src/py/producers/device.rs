@@ -179,7 +179,8 @@ pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
     }
 }
 
-/// Fails if `array` states another device than the GPU on which the driver finds the memory.
+/// Fails if the driver finds the memory on a GPU, and `array` states another device. Checks nothing for an empty array,
+/// or if this process cannot use the driver.
 pub(crate) fn check_memory(driver: &Handle, array: &Descriptor) -> Result<()> {
     let said = array.device();
     if array.ptr() == 0 || driver.get().is_err() {

@@ -21,7 +21,7 @@ pub(super) struct DictStream<'a, 'py> {
     pub(super) driver: &'a Handle,
     pub(super) place: Place,
     pub(super) owner: &'a Bound<'py, PyAny>,
-    /// Whether the dict was read from the owner itself, which must then keep the dict's stream alive.
+    /// True if the dict was read from the owner itself, false if the caller passed the dict and its owner separately.
     pub(super) exports: bool,
     pub(super) ptr: u64,
     pub(super) of_owner: &'a TypeFacts,
@@ -31,7 +31,7 @@ pub(super) struct DictStream<'a, 'py> {
 }
 
 impl DictStream<'_, '_> {
-    /// The array's stream, if that is a default stream and the array will not move to another stream.
+    /// The array's stream, if that is a default stream and [`Self::moves`] is false. `None` for an empty array.
     #[inline(always)]
     pub(super) fn on_default(&self, py: Python<'_>, claim: Claim) -> Option<StreamRef> {
         let Claim::Stated(Ready::On(stream)) = claim else { return None };
@@ -60,17 +60,19 @@ impl DictStream<'_, '_> {
         self.of_owner.has(Habit::NamesCurrentStream)
     }
 
-    /// Whether the owner's dict may later name another stream for the array.
+    /// Whether the array can move to another stream, which the owner's dict would then name. False for a dict that
+    /// names the library's current stream, and for arrays that keep their stream object.
     const fn moves(&self) -> bool {
         !self.is_of_now() && !self.of_owner.has(Habit::KeepsStreamObject)
     }
 
-    /// Whether the library may have read this dict from another array earlier, so that `stream` may no longer exist.
+    /// Whether the library can have read this dict from another array earlier, so that `stream` may be destroyed.
     pub(super) const fn is_stored(&self, stream: Stream) -> bool {
         self.stores && matches!(stream, Stream::Handle(_))
     }
 
-    /// If no library's pool has `stream`, the bridge does not use `stream`. The host waits instead if `ordered`.
+    /// If no library's pool has `stream`, the bridge does not use `stream`. If `ordered`, the host waits instead,
+    /// unless the caller passed -1.
     pub(super) fn stored(
         &self,
         py: Python<'_>,
@@ -92,7 +94,8 @@ impl DictStream<'_, '_> {
         Ok(Readiness::told(Ready::Nothing))
     }
 
-    /// Makes `declared`, the caller's stream, wait for `named`, the dict's stream.
+    /// Makes `declared`, the caller's stream, wait for `named`, the dict's stream. If `named` may be destroyed, the
+    /// host waits instead.
     pub(super) fn order_named(
         &self,
         py: Python<'_>,
@@ -116,7 +119,8 @@ impl DictStream<'_, '_> {
         Ok(kept)
     }
 
-    /// Makes `named`, the dict's stream, wait for another stream that the owner's own dict names.
+    /// For a dict that was passed separately: if the owner's own dict shows that the array moved to another stream,
+    /// makes `named`, the dict's stream, wait for that stream.
     #[cold]
     pub(super) fn order_owners(
         &self,
@@ -151,7 +155,7 @@ impl DictStream<'_, '_> {
         Ok(())
     }
 
-    /// A reference to the stream `named`, which the owner keeps alive.
+    /// A reference to the stream `named`, which the owner is taken to keep alive.
     fn exporter(&self, named: Alive<'_>, vouched: Option<StreamRef>) -> PyResult<StreamRef> {
         let by = DictExporter {
             exporter: self.owner,
@@ -163,7 +167,7 @@ impl DictStream<'_, '_> {
         StreamRef::exported(self.driver, named, by)
     }
 
-    /// For a dict that names no stream: the owner, if the owner's own dict may name a stream later.
+    /// For a dict that names no stream: the owner, if the owner's own dict can name a stream later.
     pub(super) fn unnamed(&self) -> PyResult<Option<Unnamed>> {
         if self.ptr == 0 || !self.moves() || !(self.exports || self.is_of_owner(Ready::Nothing)?) {
             return Ok(None);
@@ -179,8 +183,8 @@ impl DictStream<'_, '_> {
             && ready_by(self.owner, self.ptr)? == Some(ready))
     }
 
-    /// A reference to `stream`, the stream that the dict names, if anything keeps it alive. The specification requires
-    /// the exporter to keep it alive; CuPy's arrays do not.
+    /// A reference to `stream`, the stream that the dict names, if anything keeps the stream alive. The specification
+    /// requires the exporter to keep the stream alive; CuPy's arrays do not.
     pub(super) fn kept(&self, py: Python<'_>, stream: Stream) -> PyResult<Option<StreamRef>> {
         let alive = current::named(py, stream.handle(), self.place);
         if let (Some(object), Stream::Handle(_)) = (self.object, stream)
@@ -198,7 +202,7 @@ impl DictStream<'_, '_> {
         {
             return Ok(Some(kept));
         }
-        // A dict that was passed separately may still be the owner's own: then the owner keeps the stream alive.
+        // A dict that was passed separately can still be the owner's own: then the owner keeps the stream alive.
         if (self.exports && !of_now) || (moves && self.is_of_owner(Ready::On(stream))?) {
             return self.exporter(alive, vouched).map(Some);
         }

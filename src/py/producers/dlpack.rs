@@ -1,6 +1,6 @@
 //! Imports an array by DLPack: by the exchange API, by `__dlpack__`, or as a capsule. JAX's `__dlpack__` (0.11.2) fails
 //! on -1. PyTorch's (2.11) refuses stream 2, and tensors that are not on the current device. So the bridge makes the
-//! array's GPU current, and calls again without an argument that was refused.
+//! array's GPU current, and calls again with other arguments if the first were refused.
 
 use dlpark::python::ImportedDlpack;
 use pyo3::intern;
@@ -140,7 +140,7 @@ pub(crate) fn protocol(
     if own.is_none() && !silent && !names_legacy && ready != Stream::Legacy && array.ptr() != 0 {
         presume(py, door, known, &driver, place, argument)?;
     }
-    // Without `work`, the array is ready on the stream for which the producer made the capsule.
+    // Without `work`, take the stream for which the producer made the capsule.
     let ready = work.or_else(|| match ready {
         Stream::Legacy => Some(Alive::legacy(place)),
         _ => argument.alive(place),
@@ -170,7 +170,8 @@ pub(crate) fn protocol(
     Ok(source)
 }
 
-/// Makes the requested stream wait for the legacy default stream, if the producer may not have done so.
+/// Makes the requested stream, if any, wait for the legacy default stream, unless the library is known to follow
+/// DLPack.
 fn presume(
     py: Python<'_>,
     door: &'static str,
@@ -261,7 +262,7 @@ pub(crate) fn consume(py: Python<'_>, source: &mut HeldMemory) -> PyResult<()> {
     Ok(())
 }
 
-/// The caller must consume the capsule after the last step that may fail.
+/// The caller must call [`Unconsumed::consume`] after the last step that can fail.
 pub(crate) fn consume_later(py: Python<'_>, source: &mut HeldMemory) -> Option<Unconsumed> {
     if source.by == By::Capsule { source.take_later(py) } else { None }
 }
@@ -278,7 +279,7 @@ fn declared_device(x: &Bound<'_, PyAny>) -> Result<Option<Device>, Refused> {
     Ok(dlpack_device(x)?.transpose()?)
 }
 
-/// Fails if `__dlpack_device__` and the capsule state different GPUs.
+/// Fails if `__dlpack_device__` and the capsule state the same kind of memory, but different IDs. Ignores empty arrays.
 fn check_device(named: Option<Device>, array: &Descriptor) -> Result<()> {
     let (Some(named), said) = (named, array.device()) else { return Ok(()) };
     if array.ptr() == 0 || named.kind != said.kind || named.id == said.id {
@@ -297,7 +298,7 @@ pub(crate) fn is_hosts(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(capsule::read(capsule).is_err_and(|error| error.kind() == Kind::CpuMemory))
 }
 
-/// Makes the array's GPU current during `ask`: some producers export only from the current GPU.
+/// If `device` is a GPU, makes that GPU current during `ask`: some producers export only from the current GPU.
 fn on_device<R, E: From<Error>>(
     py: Python<'_>,
     driver: &Handle,

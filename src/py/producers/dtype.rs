@@ -63,7 +63,8 @@ pub(super) fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> Py
     Err(Error::new(Kind::DtypeArgument, got).into())
 }
 
-/// The type that `x.dtype` names, if that type has the size of `said`, the typestr's type; else `said`.
+/// The type that `x.dtype` names, if that type has the size of `said`, the typestr's type; else `said`. Can fail if
+/// `x.dtype` is a NumPy dtype of the same size that names no type that both protocols share.
 pub(super) fn agreed(x: &Bound<'_, PyAny>, facts: &TypeFacts, said: Dtype) -> PyResult<Dtype> {
     match facts.dtype_of(x)? {
         Some(own) if numpy::known(&own) != Some(said) => agreed_with(&own, said),
@@ -86,7 +87,8 @@ fn agreed_with(own: &Bound<'_, PyAny>, said: Dtype) -> PyResult<Dtype> {
     Ok(said)
 }
 
-/// Fails if the NumPy `dtype` of `x` contradicts `words`, the dict's typestr and `descr`.
+/// Fails if the NumPy `dtype` of `x` contradicts `words`, the dict's typestr and `descr`. A `dtype` with another item
+/// size is ignored.
 pub(super) fn exact<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,
@@ -104,7 +106,7 @@ pub(super) fn exact<'py>(
     if itemsize(&own)? != itemsize(by_words.as_any())? {
         return Ok(None);
     }
-    // A typestr of raw bytes without `descr` does not say what the bytes are, so `own` does not contradict it.
+    // A typestr of raw bytes without `descr` does not say what the bytes are, so `own` cannot contradict the typestr.
     let has_fields = words.contains(intern!(py, "descr"))?;
     let typestr = attribute(by_words.as_any(), intern!(py, "str"))?.unwrap_or_default();
     if has_fields || !typestr.contains('V') {

@@ -18,7 +18,7 @@ use crate::py::text::{refused, shown};
 use crate::py::this_thread::asking;
 use crate::stream::{Request, Stream};
 
-/// `None` if the library has no quick way to export `x`.
+/// `None` if the bridge must call `__dlpack__`.
 pub(super) fn ask_quickly<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,
@@ -55,7 +55,7 @@ pub(super) fn ask<'py>(
             Err(refused) => match call(x, Some(legacy)) {
                 Ok((capsule, _)) => Ok((capsule, legacy)),
                 Err(error) => {
-                    // A producer may raise the same exception object every time.
+                    // A producer can raise the same exception object every time.
                     if !error.value(x.py()).is(refused.value(x.py())) {
                         error.set_context(x.py(), Some(refused));
                     }
@@ -112,7 +112,6 @@ fn call_with<'py>(
     asking(x, || call_without(x, &arguments))
 }
 
-/// The flag tells whether the producer took the stream.
 fn call_without<'py>(
     x: &Bound<'py, PyAny>,
     arguments: &Bound<'py, PyDict>,
@@ -138,7 +137,7 @@ fn call_without<'py>(
     }
 }
 
-/// `None` without `__dlpack_device__`. The inner error says why CUDA cannot use the device.
+/// `None` without `__dlpack_device__`. The inner error says why the bridge cannot use the device.
 pub(crate) fn dlpack_device(x: &Bound<'_, PyAny>) -> Result<Option<Result<Device>>, Refused> {
     let py = x.py();
     let method = match x.getattr(intern!(py, "__dlpack_device__")) {

@@ -1,6 +1,6 @@
-//! Imports arrays in host memory. The bridge takes the element type from the object's `dtype` if it has as many bytes
-//! as the tensor's: Paddle and Warp export bfloat16 as `uint16` (Paddle 3.3, Warp 1.19). NumPy's DLPack cannot express
-//! the types of `ml_dtypes`, so the bridge requests such an array as unsigned integers.
+//! Imports arrays in host memory. If the object's `dtype` has as many bytes as the tensor's element type, the bridge
+//! takes the `dtype`: Paddle and Warp export bfloat16 as `uint16` (Paddle 3.3, Warp 1.19). NumPy's DLPack cannot
+//! express the types of `ml_dtypes`, so the bridge requests such an array as unsigned integers.
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::python::ImportedDlpack;
@@ -28,7 +28,7 @@ use crate::py::text::{an_object, refused};
 #[derive(Debug)]
 pub(crate) struct HostArray(pub(crate) HostTensor);
 
-/// `for_copy` allows NumPy's copy of an array whose strides DLPack cannot express. Consumes a capsule.
+/// `for_copy` allows NumPy's copy of an array whose strides DLPack cannot express. If `x` is a capsule, consumes `x`.
 pub(crate) fn take_in(x: &Bound<'_, PyAny>, for_copy: bool) -> PyResult<HostTensor> {
     if let Ok(capsule) = x.cast::<PyCapsule>() {
         return HostTensor::take(capsule);
@@ -76,7 +76,8 @@ fn tensor(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<HostTensor> {
     HostTensor::take(given)
 }
 
-/// Imports a copy of `x` if `for_copy`, or explains by `__array_interface__` why DLPack cannot express `x`.
+/// For a NumPy array whose export failed with `error`: imports a copy of `x` if `for_copy`. If that fails too, explains
+/// by `__array_interface__`, where possible, why DLPack cannot express `x`.
 #[cold]
 fn of_numpys(x: &Bound<'_, PyAny>, for_copy: bool, error: &PyErr) -> PyResult<Option<HostTensor>> {
     if !numpy::is_array(x)? {
@@ -102,12 +103,13 @@ fn of_numpys(x: &Bound<'_, PyAny>, for_copy: bool, error: &PyErr) -> PyResult<Op
     Err(refused)
 }
 
-/// `None` if `x.dtype` names no element type that both protocols share.
+/// `None` if `x.dtype` names no element type of [`Dtype::all`].
 fn named(x: &Bound<'_, PyAny>) -> PyResult<Option<Dtype>> {
     Ok(own_name(x)?.as_deref().and_then(Dtype::from_name))
 }
 
-/// `x` viewed as unsigned integers, if NumPy has no letter for the element type, as for bfloat16.
+/// `x` viewed as unsigned integers, if NumPy has no letter for the element type, as for bfloat16. `None` without
+/// `__array_interface__`.
 fn bits<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = x.py();
     let Some(dtype) = named(x)?.filter(|named| named.is_opaque()) else { return Ok(None) };
@@ -182,5 +184,4 @@ impl HostArray {
     }
 }
 
-/// DLPack's device pair for the host's memory.
 const CPU: (u32, i32) = (1, 0);

@@ -1,4 +1,4 @@
-//! Makes the host wait for producers that name no stream, with one warning for each type.
+//! Makes the host wait for producers that name no stream, and warns about the producers' types.
 
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -13,7 +13,7 @@ use crate::py::interpreter::program_line;
 use crate::py::streams::{WaitReason, wait_for_all};
 use crate::py::text::type_name;
 
-/// `owner` is a producer that names no stream. `has_dict` tells whether `from_cai` accepts `owner`.
+/// `owner` is a producer that names no stream. If `has_dict`, the warning advises `from_cai(x, stream=...)`.
 pub(super) fn wait(
     owner: &Bound<'_, PyAny>,
     has_dict: bool,

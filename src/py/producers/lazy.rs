@@ -9,11 +9,11 @@ use crate::py::interpreter::answered;
 use crate::py::native::ObjectQuestion;
 use crate::py::text::attribute;
 
-/// How to find out whether autograd tracks a tensor, and whether the tensor's memory holds its values.
+/// How to find out whether autograd tracks a tensor and, with [`Bits`], whether the tensor's memory holds its values.
 #[derive(Debug)]
 pub(super) enum Lazy {
     Bits(Bits),
-    /// For all other types. A field is `None` if the type lacks the attribute.
+    /// For other types. A field is `None` if the type lacks the attribute.
     Others {
         requires_grad: Option<ObjectQuestion>,
         /// Paddle's inverse of `requires_grad`: False means that autograd tracks the tensor.
@@ -21,7 +21,7 @@ pub(super) enum Lazy {
     },
 }
 
-/// For a type that has these three attributes, such as `torch.Tensor`.
+/// For a type that has these three attributes and no `stop_gradient`, such as `torch.Tensor`.
 #[derive(Debug)]
 pub(super) struct Bits {
     pub(super) requires_grad: ObjectQuestion,
@@ -30,7 +30,7 @@ pub(super) struct Bits {
 }
 
 impl Lazy {
-    /// `None` if objects of the type have neither `requires_grad` nor `stop_gradient`.
+    /// `None` if objects of the type cannot have `requires_grad` or `stop_gradient`.
     pub(super) fn of(
         x: &Bound<'_, PyAny>,
         kind: &Bound<'_, PyType>,
@@ -53,12 +53,12 @@ impl Lazy {
     }
 }
 
-/// Where an object may have attributes that its type lacks.
+/// Where an object can have attributes that its type lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OwnAttributes {
     Nothing,
     InDict,
-    /// Code such as `__getattr__` may give an object attributes.
+    /// Code such as `__getattr__` can give an object attributes.
     ByCode,
 }
 

@@ -29,7 +29,8 @@ pub(super) fn added<'py>(
     }
 }
 
-/// The strides of `owner`, if `dict` has none and the array of `owner` is broadcast (a stride is 0).
+/// The strides of `owner`, if `dict` has none and describes the array of `owner`, and that array is broadcast (a stride
+/// of 0 in a dimension of more than one item).
 fn left_out<'py>(
     dict: &Bound<'py, PyDict>,
     owner: &Bound<'py, PyAny>,

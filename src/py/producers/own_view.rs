@@ -12,7 +12,7 @@ use crate::py::source::check_argument;
 use crate::py::streams::KnownStream;
 use crate::stream::{Alive, Ready, Request};
 
-/// Imports a view with the caller's arguments. The stream that the caller declares waits until the view is ready.
+/// Imports a view with the caller's arguments. A stream that the caller declares waits until the view's array is ready.
 pub(crate) fn adapt(
     py: Python<'_>,
     mut view: Box<HeldMemory>,

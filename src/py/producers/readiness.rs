@@ -30,8 +30,8 @@ pub(super) fn work_stream(
     }
 }
 
-/// Finds what keeps the producer's stream `work` alive. If nothing does and the array is `passed_on` to consumers,
-/// tells them to wait for the legacy default stream.
+/// Finds what keeps the producer's stream `work` alive. If nothing does and the array is `passed_on` to consumers, the
+/// consumers are told the legacy default stream.
 pub(super) fn of_producer(
     py: Python<'_>,
     door: &'static str,

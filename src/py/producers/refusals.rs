@@ -1,5 +1,5 @@
-//! Refuses arrays that DLPack's exchange API and CAI dicts would silently export wrong: tensors with gradients, with
-//! lazy conjugation or negation, or with a sparse layout, and masked arrays.
+//! Refuses arrays that a producer might silently export wrong: tensors with gradients, with lazy conjugation or
+//! negation, or with a sparse layout, and masked arrays.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -97,7 +97,8 @@ fn behind_wrapper<R>(
     answered(py, asked)?.ok_or(error)
 }
 
-/// Fails for a masked array, such as NumPy's: `__dlpack__` would export the values without the mask.
+/// Fails if `x` has a `mask` that is neither None nor callable, as NumPy's masked arrays have: `__dlpack__` would
+/// export the values without the mask.
 pub(crate) fn check_mask(x: &Bound<'_, PyAny>) -> PyResult<()> {
     let mask = x.getattr_opt(intern!(x.py(), "mask"))?;
     match mask.filter(|mask| !mask.is_none() && !mask.is_callable()) {

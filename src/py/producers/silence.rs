@@ -1,4 +1,4 @@
-//! Finds the stream of an array whose dict names none, such as a dict of version 0 to 2.
+//! Decides what is pending on an array whose dict names no stream.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -16,7 +16,6 @@ use crate::py::streams::current;
 use crate::py::this_thread::is_asked;
 use crate::stream::{Ready, Stream};
 
-/// Takes the array to be ready on its library's current stream, if the library names that stream.
 pub(super) fn settle(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
@@ -47,7 +46,8 @@ pub(super) fn settle(
     Ok(Readiness::told(Ready::Nothing))
 }
 
-/// Whether `dict` names no stream and the owner's library never names one, so that work may be pending.
+/// Whether `dict` has no stream because the owner's library never names one, even while work is pending. With
+/// [`Habit::AlwaysNamesNone`], None counts as no stream, too.
 pub(super) fn never_names_stream(of_owner: &TypeFacts, dict: &Bound<'_, PyDict>) -> PyResult<bool> {
     let is_none = of_owner.has(Habit::AlwaysNamesNone);
     if !is_none && !of_owner.has(Habit::NeverNamesStream) {

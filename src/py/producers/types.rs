@@ -43,7 +43,6 @@ pub(crate) enum Arrays {
 impl Arrays {
     fn of(producer: ProducerKind, speaks: &Speaks, kind: &Bound<'_, PyType>) -> PyResult<Self> {
         Ok(match producer {
-            // A class has its objects' `__dlpack__` as an attribute, but is no array.
             ProducerKind::Class => Self::None,
             ProducerKind::CaiView | ProducerKind::DLPackView | ProducerKind::Capsule => Self::All,
             _ if speaks.any() => Self::All,
@@ -82,16 +81,16 @@ pub(crate) struct TypeFacts {
     pub(crate) producer: ProducerKind,
     pub(crate) arrays: Arrays,
     pub(crate) table: Option<ExchangeTable>,
-    /// How to read an object's gradient flag and lazy bits; `None` if the type has none.
+    /// How to read an object's gradient flag and lazy bits.
     pub(super) lazy: Option<Lazy>,
     pub(super) more: OwnAttributes,
     has_dtype: bool,
-    /// The attributes that are read in place of the CAI dict.
+    /// The attributes that the bridge tries to read in place of the CAI dict.
     pub(super) attributes: Option<AttributeQuestions>,
     habits: Habits,
     pub(super) library: Option<&'static dyn Library>,
     speaks: Speaks,
-    /// Whether the type defines a `__dlpack__` that the bridge may use.
+    /// Whether the type has a `__dlpack__` that the bridge may use.
     pub(crate) has_dlpack: bool,
     pub(crate) has_cai: bool,
     /// Whether the type has a CAI dict and inherits `numpy.ndarray.__dlpack__`.
@@ -101,7 +100,7 @@ pub(crate) struct TypeFacts {
 }
 
 impl TypeFacts {
-    /// Whether the type's objects speak a protocol that the bridge can use. False for capsules, dicts and classes.
+    /// Whether the bridge can use a protocol that the type itself has. False for capsules, dicts and classes.
     pub(crate) const fn is_array(&self) -> bool {
         match self.producer {
             ProducerKind::CaiView | ProducerKind::DLPackView => true,
@@ -110,13 +109,12 @@ impl TypeFacts {
         }
     }
 
-    /// Whether a dict of version 3 without a stream means that nothing is pending.
+    /// Whether nothing is pending if the dict (version 3) of an object of the type names no stream.
     pub(super) fn says_what_is_pending(&self) -> bool {
         let own = matches!(self.producer, ProducerKind::CaiView | ProducerKind::DLPackView);
         own || (self.has_cai && self.has(Habit::NoneIsNothing))
     }
 
-    /// `None` if `x` has no readable `dtype`.
     pub(super) fn dtype_of<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -134,12 +132,11 @@ impl TypeFacts {
         said.is_shared() && (self.habits.are_none() || said.itemsize() <= 2)
     }
 
-    /// Whether the bridge knows facts about the type's library beyond the protocols.
     pub(super) const fn is_known(&self) -> bool {
         self.attributes.is_some() || self.habits.are_peculiar()
     }
 
-    /// Whether the type of `x` still has the exchange API `table`. Types with [`Habit::KeepsToDlpack`] are not checked.
+    /// Whether the type of `x` still has the exchange API `table`. Always true with [`Habit::KeepsToDlpack`].
     #[inline(always)]
     pub(crate) fn has_still(&self, table: ExchangeTable, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         Ok(self.has(Habit::KeepsToDlpack) || ExchangeTable::of(&x.get_type())? == Some(table))
@@ -159,7 +156,7 @@ pub(crate) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<TypeFacts>> {
     FACTS.known(x, examine)
 }
 
-/// Returns new facts if the type's protocols have changed, for example because its module was reloaded.
+/// Returns new facts if the protocols of the type of `x` are not those of `facts`.
 #[cold]
 pub(crate) fn changed(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<Rc<TypeFacts>>> {
     if Speaks::of(&x.get_type())? == facts.speaks {
@@ -197,7 +194,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<TypeFacts
     let is_stranger = producer == ProducerKind::Foreign && habits.are_none();
     let more = if is_stranger { OwnAttributes::of_type(kind)? } else { OwnAttributes::Nothing };
     let has_cai = speaks.cai;
-    // NumPy's `__dlpack__` always reports CPU memory, so use the dict of a type that inherits it.
+    // NumPy's `__dlpack__` only exports CPU memory, so use the dict of a type that inherits that `__dlpack__`.
     let is_numpys = has_cai && bases.is_numpys;
     let by_cai = is_numpys || (has_cai && habits.has(Habit::OneCapsule));
     Ok(TypeFacts {
@@ -223,7 +220,7 @@ pub(crate) fn speaks(x: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> PyResu
     Ok(x.getattr_opt(name)?.is_some_and(|found| !found.is_none()))
 }
 
-/// Returns the array to which the method `x.__dlpack__` is bound, if the array is not `x` itself (flax's variables).
+/// Returns the array to which `x.__dlpack__` is bound, if that array is not `x` itself (flax's variables).
 pub(crate) fn stands_for<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = x.py();
     let method = x.getattr(intern!(py, "__dlpack__"))?;

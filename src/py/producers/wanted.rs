@@ -1,4 +1,4 @@
-//! The protocol for which an array is imported. Only the limits of that protocol are checked.
+//! The protocol for which an array is imported.
 
 use pyo3::prelude::*;
 
@@ -33,7 +33,7 @@ impl Wanted {
         if matches!(self, Self::Cai | Self::Numpy) { dtype.check_shared() } else { Ok(()) }
     }
 
-    /// Fails for an array that the wanted protocol cannot express. Fails for a misaligned array, except for NumPy.
+    /// Fails for an element type that the protocol cannot express and, except for NumPy, for a misaligned array.
     #[inline(always)]
     pub(crate) fn check(self, py: Python<'_>, source: &HeldMemory) -> PyResult<()> {
         let (array, dtype) = (&source.array, source.array.dtype());

@@ -9,9 +9,9 @@ use crate::py::interpreter::is_interrupt;
 
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// An error that no DLPack code of the producer raised, such as a refusal by the bridge.
+    /// Any other error, such as a refusal by the bridge.
     Here(PyErr),
-    /// The producer's DLPack code raised this exception.
+    /// An exception that the producer's DLPack code raised.
     ByProducer(PyErr),
 }
 

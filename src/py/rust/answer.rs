@@ -90,7 +90,8 @@ impl Array {
     }
 }
 
-/// Holds the memory for a new Python view. The producer's stream waits for the writes that open scopes have queued.
+/// Holds the memory for a new Python view. The producer's next work runs after the writes to the array that open scopes
+/// have queued.
 fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     setup::ready(py)?;
     if array.ptr() != 0 {

@@ -49,7 +49,8 @@ impl PythonMemory {
         check_stream(array, &self.driver, Some(stream), stream.place())
     }
 
-    /// Makes the producer's stream wait for the stream `user`. If that fails, records `user` for the end of the lease.
+    /// Makes the producer's stream, or the host, wait for the stream `user`. If that fails, tries to record `user` for
+    /// the end of the lease.
     pub(crate) fn give_back_or_owe(&self, user: Alive<'_>) -> Result<()> {
         inside(|py| {
             self.order_to(py, user).map_err(|trouble| match self.owe(py, user) {
@@ -59,7 +60,7 @@ impl PythonMemory {
         })
     }
 
-    /// The driver handles of up to two streams on which the memory is ready. Unused entries are 0.
+    /// The driver handles of up to two streams that a user of the memory must wait for. Unused entries are 0.
     pub(crate) fn ready_on(&self) -> Result<[u64; 2]> {
         let mut found = [0; 2];
         inside(|py| {
@@ -102,7 +103,7 @@ impl PythonMemory {
         look(py);
         let (held, span) = (self.share(py)?, CallSpan::begin());
         let settled = held.settle_for(py, user)?;
-        // The producer's stream now waits for `user`, so the writes of `user` are pending on the producer's stream.
+        // The producer's next work runs after the work of `user`, so the memory is ready on the producer's stream.
         let producer = held.producer(py)?.stream();
         {
             let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);

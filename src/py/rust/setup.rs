@@ -46,7 +46,7 @@ fn once(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Borrows the Python package's simulated device if the device is active, else stops borrowing it.
+/// Borrows the Python package's simulated device. Ends the loan if the package has ended the device.
 fn borrow(py: Python<'_>) -> PyResult<()> {
     let modules = PREPARED.modules.get_or_try_init(py, || -> PyResult<_> {
         Ok(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind())

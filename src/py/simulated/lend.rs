@@ -25,7 +25,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 static BORROWERS: PyOnceLock<Py<PyList>> = PyOnceLock::new();
 
-/// Finishes each pending end that can be finished, in this library and in the extensions that borrow the device.
+/// Finishes each pending end that can be finished, in this library and in the extensions of [`BORROWERS`].
 pub(super) fn settle(py: Python<'_>) {
     look_at_all(py);
     let Some(borrowers) = BORROWERS.get(py).map(|all| all.bind(py)) else { return };

@@ -52,7 +52,7 @@ impl SimulatedLibrary {
         })
     }
 
-    /// `None` in a forked child that inherited the library from its parent.
+    /// `None` if no library is open, or if this process inherited the library from its parent by a fork.
     pub(super) fn open() -> Option<Arc<Self>> {
         locked(&OPEN).clone().filter(|library| library.is_ours())
     }

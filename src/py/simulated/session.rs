@@ -68,7 +68,7 @@ impl Session {
         act(py, || {
             self.0.close();
             detach(py, || self.0.abandon());
-            // Drop the exceptions while this thread holds the lock. Then finish the ends that waited for the dropped
+            // Drop the exceptions while this thread holds the lock. Then finish the ends that waited for the abandoned
             // work.
             drop(self.0.take_raised());
             settle(py);
@@ -219,7 +219,7 @@ impl Session {
         Ok(launch(&self.0, queue, name, &spans(&reads), &spans(&writes), run)?)
     }
 
-    /// Checks an access by the host. Does nothing inside queued work, whose launch has declared the access.
+    /// Checks an access by the host. Does nothing inside queued work: the launch declares the accesses of the work.
     #[allow(clippy::needless_pass_by_value, reason = "what PyO3 extracts is owned")]
     fn touch(&self, name: &str, reads: Vec<(u64, u64)>, writes: Vec<(u64, u64)>) -> PyResult<()> {
         let machine = self.0.machine()?;

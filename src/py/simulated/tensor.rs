@@ -1,5 +1,5 @@
-//! `_Tensor`: a simulated allocation with one array in it. The memory is freed when the Python array and all exported
-//! managed tensors are gone.
+//! `_Tensor`: a simulated allocation with one array in it. The memory is freed when the Python objects that share it
+//! and all exported managed tensors are gone.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,8 +39,7 @@ struct TensorMemory {
 
 impl Drop for TensorMemory {
     fn drop(&mut self) {
-        // Release the interpreter's lock for the free, as PyTorch does. The machine itself reports a free that it
-        // refuses.
+        // Release the interpreter's lock for the free, as PyTorch does. The machine reports an invalid free.
         without_lock(|| {
             if let Ok(machine) = self.library.machine() {
                 let _ = machine.free(self.start, None);
@@ -207,8 +206,8 @@ impl SimulatedTensor {
         entry(py, || Ok(self.0.exports.load(Ordering::Acquire)))
     }
 
-    /// The handle of the stream with pending work; None if there is none. For another thread's per-thread stream, the
-    /// handle of the legacy default stream.
+    /// The handle of the stream that `set_pending` named last; None before the first call. For another thread's
+    /// per-thread stream, the handle of the legacy default stream.
     #[getter]
     fn pending<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || Ok(self.0.pending().map(|queue| queue.seen_from_here().stream.handle())))
@@ -219,7 +218,7 @@ impl SimulatedTensor {
         *pending = Some(StreamOnDevice::new(device, handle));
     }
 
-    /// Makes a stream wait for the pending work on the array.
+    /// Orders a stream after the pending stream, if there is one and the array has items.
     fn order_before(&self, device: i32, handle: u64) -> PyResult<()> {
         Ok(self.0.order_before(StreamOnDevice::new(device, handle))?)
     }

@@ -15,7 +15,7 @@ pub(super) fn spans(pairs: &[(u64, u64)]) -> Vec<Span> {
     pairs.iter().map(|&(ptr, len)| Span { ptr, len }).collect()
 }
 
-/// Queues work that reads `reads`, writes `writes` and calls `run`. An exception of `run` is kept for `take_raised`.
+/// Queues work that calls `run`. While the library exists, an exception of `run` goes to `take_raised`.
 pub(super) fn launch(
     library: &Arc<SimulatedLibrary>,
     queue: StreamOnDevice,

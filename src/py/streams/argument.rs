@@ -1,4 +1,4 @@
-//! The argument `stream=`: `None`, an integer, or a stream object, which follows [CUDA's stream
+//! The argument `stream=`: `None`, an integer, or a stream object, such as one of [CUDA's stream
 //! protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html). The handle 0 of a stream
 //! object is the legacy default stream; the integer 0 and `bool` are refused.
 #![allow(unsafe_code)]
@@ -25,11 +25,11 @@ use crate::stream::{Alive, Request, Stream, Thread};
 pub(crate) struct StreamArgument<'a, 'py> {
     request: Request,
     object: Option<&'a Bound<'py, PyAny>>,
-    /// For a default stream that was given as an object: the GPU that the object names.
+    /// The GPU that a stream object for a default stream names.
     ordinal: Option<i32>,
     /// Whether a consumer on the legacy default stream may also work on blocking streams.
     stands_in: bool,
-    /// Whether each call of the consumer's library may name another stream.
+    /// Whether each call of the consumer's library may use another stream, as Numba's kernels do.
     is_default: bool,
 }
 
@@ -103,20 +103,22 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
         Self { stands_in: true, is_default, ..self }
     }
 
-    /// False if the consumer may work on a blocking stream instead of `stream`.
+    /// False if `stream` is the legacy default stream in place of others, and each call of the consumer's library may
+    /// use another stream.
     pub(crate) const fn is_on(&self, stream: Alive<'_>) -> bool {
         !(self.is_default && stream.stands_in())
     }
 
-    /// The named stream; `None` if the stream is a library's default, or on another GPU than `place`.
+    /// The named stream. `None` if no stream was named, if the stream is a library's default, or if the stream object
+    /// names another GPU than `place`.
     #[inline]
     pub(crate) fn stream_at(&self, place: Place) -> Option<Stream> {
         let is_there = self.ordinal.is_none_or(|ordinal| ordinal == place.ordinal);
         self.request.stream().filter(|_| is_there && !self.is_default)
     }
 
-    /// Runs `call`, which passes the stream's handle to a producer. While `call` runs, the bridge can find the stream
-    /// object by the handle.
+    /// Runs `call`, which passes the stream's handle to a producer. If the stream was given as an object with a handle,
+    /// this thread can find the object by the handle while `call` runs.
     pub(crate) fn naming<R>(&self, call: impl FnOnce() -> R) -> R {
         match (self.request, self.object) {
             (Request::On(Stream::Handle(handle)), Some(object)) => {
@@ -138,7 +140,8 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
         self.ordinal
     }
 
-    /// Fails if the stream object names another GPU than `place`, for a non-empty array in device memory.
+    /// Fails if a stream object for a default stream names another GPU than `place`. Checks only device memory with
+    /// items.
     #[inline]
     pub(crate) fn check_ordinal(&self, array: &Descriptor, place: Place) -> Result<()> {
         match (self.ordinal, self.request) {
@@ -153,7 +156,7 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
         }
     }
 
-    /// The named stream, at `place` unless the stream object names another GPU. `None` if no stream was named.
+    /// The named stream, at `place` unless the stream object names another GPU. `None` for `stream=None` and -1.
     #[inline]
     pub(crate) const fn alive(&self, place: Place) -> Option<Alive<'a>> {
         let place = match self.ordinal {
@@ -182,7 +185,7 @@ impl<'a, 'py> StreamArgument<'a, 'py> {
     }
 }
 
-/// Reads an integer, or an object with `__index__`. Fails for a `bool` and for any other object.
+/// Fails for a `bool`, although Python's `bool` is an `int`.
 pub(crate) fn number(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     if value.is_instance_of::<PyBool>() {
         return Err(Error::new(Kind::StreamType, format!("the bool {value}")).into());
@@ -191,13 +194,13 @@ pub(crate) fn number(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     integer(&index)
 }
 
-/// `None` if `value` is not an integer of at most 64 bits. A `bool` counts as an integer.
+/// `None` if `value` is neither an integer nor has a usable `__index__`, or if the number fits neither `i64` nor `u64`.
+/// A `bool` counts as an integer.
 pub(crate) fn index(value: &Bound<'_, PyAny>) -> PyResult<Option<i128>> {
     let Some(index) = as_integer(value)? else { return Ok(None) };
     answered(value.py(), integer(&index))
 }
 
-/// Returns `value` if it is an integer, else the integer that `value.__index__()` returns; `None` for any other object.
 fn as_integer<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     if value.is_instance_of::<PyInt>() {
         return Ok(Some(value.clone()));
@@ -217,7 +220,7 @@ fn as_integer<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAn
     }
 }
 
-/// `None` unless `value` is a tuple of two integers that fit. A `bool` does not count as an integer.
+/// `None` unless `value` is a tuple of two items that extract as `A` and `B`. A `bool` is not accepted.
 pub(crate) fn pair<'py, A, B>(value: &Bound<'py, PyAny>) -> PyResult<Option<(A, B)>>
 where
     (A, B): for<'a> FromPyObject<'a, 'py, Error = PyErr>,
@@ -233,7 +236,7 @@ where
     }
 }
 
-/// Fails for an integer that fits neither `i64` nor `u64`: no handle is that large.
+/// Fails for an integer that fits neither `i64` nor `u64`: no stream has such a number.
 pub(crate) fn integer(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     if let Some(small) = native::small(value) {
         return Ok(i128::from(small));

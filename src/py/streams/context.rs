@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::order::{context_of, within};
 use crate::stream::{Alive, Stream};
 
-/// The number (`cuCtxGetId`) of the stream's context; 0 for a default stream.
+/// The number (`cuCtxGetId`) of the context of `place`; 0 for a default stream.
 pub(super) fn life(driver: &Handle, stream: Stream, place: Place) -> Result<u64> {
     match stream {
         Stream::Handle(_) => life_at(driver, place),
@@ -22,7 +22,7 @@ pub(super) fn life_at(driver: &Handle, place: Place) -> Result<u64> {
     driver.life(context_of(driver, place)?)
 }
 
-/// Whether a context with the number `before` still exists. `now` is the number that its address has now.
+/// Whether the context with the number `before` still exists. `now` is the number of the context in its place.
 pub(super) fn goes_on(now: Result<u64>, before: u64) -> Result<bool> {
     match now {
         Ok(now) => Ok(now == before),
@@ -31,7 +31,8 @@ pub(super) fn goes_on(now: Result<u64>, before: u64) -> Result<bool> {
     }
 }
 
-/// Whether CUDA itself orders the legacy default stream after `given`. False in a graph capture.
+/// Whether CUDA itself makes the legacy default stream of the place of `given` wait for `given`. False if `given` is in
+/// a graph capture.
 pub(super) fn follows_legacy(driver: &Handle, given: Alive<'_>) -> Result<bool> {
     let driver = driver.get()?;
     within(driver, given.place(), |_| {

@@ -31,8 +31,8 @@ impl<'py> Objects<'py> {
     }
 }
 
-/// Calls `each` with the current stream of each imported library at `place`. The streams stay valid until `objects` is
-/// dropped, or this thread sets another stream.
+/// Calls `each` with the current streams that imported libraries name at `place`. The streams stay valid until
+/// `objects` is dropped, or this thread sets another stream.
 pub(crate) fn each<'a, 'py>(
     py: Python<'py>,
     driver: &Handle,
@@ -85,7 +85,7 @@ fn on_simulated(py: Python<'_>, ordinal: i32) -> PyResult<Vec<(Bound<'_, PyAny>,
     Ok(found)
 }
 
-/// Whether every library's current stream is the legacy default stream; `None` if only [`each`] can tell.
+/// False if a library names another current stream than the legacy default stream; `None` if only [`each`] can tell.
 #[inline]
 pub(crate) fn are_all_on_legacy(
     py: Python<'_>,
@@ -114,8 +114,8 @@ pub(crate) fn named(_py: Python<'_>, native: u64, place: Place) -> Alive<'_> {
     unsafe { Alive::kept(stream, place) }
 }
 
-/// The stream object for `handle`, from a library that works on that stream now. Leaves out the libraries that name
-/// their stream through a Python function.
+/// The stream object for `handle`, from a library that works on that stream now. Does not call the Python functions by
+/// which some libraries name their streams.
 pub(super) fn object<'py>(
     py: Python<'py>,
     driver: &Handle,

@@ -20,17 +20,17 @@ pub(super) struct Exporter {
     pub(super) moves: bool,
     /// Whether a dict without a stream means that nothing is pending.
     pub(super) none_is_nothing: bool,
-    /// The number (`cuCtxGetId`) of the context of the exporter's streams at import.
+    /// The number (`cuCtxGetId`) of the exporter's context at import; 0 for a default stream that cannot move.
     pub(super) life: u64,
 }
 
 impl Exporter {
-    /// What the exporter's dict says now about pending work. `None` if the dict cannot be read, or describes other
-    /// memory.
+    /// What the exporter's dict says now about pending work. `None` if the exporter cannot be asked, the dict cannot be
+    /// read, or the dict describes other memory.
     pub(super) fn ask(&self, py: Python<'_>, before: Stream) -> PyResult<Option<Ready>> {
         let now = self.voucher.ask(py, |object| said_of(object, self.ptr))?;
         Ok(match (now, before) {
-            // The number 2 means another per-thread stream on each thread, so keep the first stream.
+            // The number 2 means a different stream on each thread, so keep the stream of the first thread.
             (Some(Ready::On(Stream::PerThread(_))), Stream::PerThread(_)) => {
                 Some(Ready::On(before))
             }
@@ -39,7 +39,7 @@ impl Exporter {
         })
     }
 
-    /// Whether the exporter's dict still names the stream `before`. True if the dict cannot be read.
+    /// False only if the exporter's dict, read now, does not name the stream `before`.
     pub(super) fn stays(&self, py: Python<'_>, before: Stream) -> PyResult<bool> {
         let now = if self.moves { self.ask(py, before)? } else { None };
         Ok(now.is_none_or(|now| now == Ready::On(before)))

@@ -1,4 +1,4 @@
-//! Whether the program has imported a library that does not wait for the streams that dicts name.
+//! Whether the program has imported a library that is known to ignore the streams that dicts name.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

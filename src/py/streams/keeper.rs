@@ -11,14 +11,14 @@ use crate::array::RustStream;
 pub(super) enum Keeper {
     /// The stream is never destroyed.
     Always,
-    /// The stream object keeps the stream alive as long as the object is held.
+    /// The stream object keeps the stream alive until the object is garbage.
     Owner(Voucher),
-    /// The stream object may be closed at any time, so the bridge asks the object for its handle at each use.
+    /// The stream object may be closed at any time, so the bridge asks the object for its handle before each use.
     Object(Voucher),
     /// The exporter of the dict that names the stream, and perhaps a second keeper, which is asked first.
     Exporter(Box<(Exporter, Option<Self>)>),
     Rust(Box<RustStream>),
-    /// Nothing keeps the blocking stream alive, so the bridge uses the legacy default stream in its place.
+    /// The stream is the legacy default stream, in place of blocking streams that may be destroyed or are unknown.
     StandIn,
 }
 

@@ -19,7 +19,7 @@ use crate::stream::{Alive, Stream};
 
 #[derive(Debug)]
 pub(crate) enum KnownStream {
-    /// A stream that the bridge may use later, or the legacy default stream in its place.
+    /// A stream whose keeper the bridge knows, or the legacy default stream in place of a blocking stream.
     Kept(StreamRef),
     /// A stream that may already be destroyed.
     Lost(StreamName),
@@ -34,7 +34,7 @@ impl KnownStream {
         Self::Lost(StreamName::unasked(stream))
     }
 
-    /// The streams that libraries work on now at `place`. Leaves out the legacy default stream.
+    /// The streams that libraries work on now at `place`, as [`Self::of_library`] finds them.
     pub(crate) fn of_libraries(
         py: Python<'_>,
         driver: &Handle,
@@ -50,7 +50,8 @@ impl KnownStream {
         Ok(found)
     }
 
-    /// Finds what keeps each stream of `known`. Leaves out the legacy default stream, and a stream whose lookup fails.
+    /// Finds what keeps each stream of `known`. Leaves out a stream whose lookup fails, and a stream for which the
+    /// answer would be the legacy default stream.
     pub(crate) fn of_each<'py>(
         py: Python<'py>,
         driver: &Handle,
@@ -90,7 +91,7 @@ impl KnownStream {
         }
     }
 
-    /// Returns `self` if `known` already has the stream. Dropping the result can run arbitrary code.
+    /// Returns `self` if `known` already has the stream. Dropping the returned value can run arbitrary code.
     pub(crate) fn add_to(self, known: &mut Vec<Self>) -> Option<Self> {
         if known.iter().any(|other| other.name() == self.name()) {
             return Some(self);
@@ -122,7 +123,8 @@ impl KnownStream {
         }
     }
 
-    /// The stream on which the library really works, if the library names this stream but computes on another (JAX).
+    /// For a stream of a library that names one stream and computes on another (JAX): the stream on which the library
+    /// computes, or a lost stream if the library does not name that stream.
     #[inline]
     pub(crate) fn works_on(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<Self>> {
         if pools::has_apart() { self.apart(py, driver) } else { Ok(None) }
@@ -148,7 +150,7 @@ impl KnownStream {
     }
 }
 
-/// A list of streams. An empty list takes one word and needs no allocation.
+/// A list of streams. An empty list needs no allocation.
 #[derive(Debug, Default)]
 pub(crate) struct KnownStreams(#[allow(clippy::box_collection)] Option<Box<Vec<KnownStream>>>);
 
@@ -199,7 +201,8 @@ impl StreamRef {
         Ok(Some(Self::new(driver, alive, Keeper::Always)?))
     }
 
-    /// Like [`Self::pooled`], or a reference by the stream object of a library that works on `stream` now.
+    /// Like [`Self::pooled`]. For other streams, a reference by the stream object of a library that works on `stream`
+    /// now, if the object keeps the stream alive.
     pub(crate) fn vouched(
         py: Python<'_>,
         driver: &Handle,
@@ -216,7 +219,8 @@ impl StreamRef {
         Self::by_object(driver, &object, alive)
     }
 
-    /// Keeps `alive` by the exporter's attribute `stream`, if that attribute is a stream object with the same handle.
+    /// A reference by the exporter's attribute `stream`, if that is a stream object with the handle of `alive` which
+    /// keeps the stream alive.
     pub(crate) fn by_attribute(
         driver: &Handle,
         exporter: &Bound<'_, PyAny>,
@@ -230,7 +234,7 @@ impl StreamRef {
         Self::by_object(driver, &object, alive)
     }
 
-    /// `None` if the stream object `object` does not keep its stream alive.
+    /// `None` if `object` is not known to keep its stream alive.
     pub(crate) fn by_object(
         driver: &Handle,
         object: &Bound<'_, PyAny>,

@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::order;
 use crate::stream::{Alive, Stream};
 
-/// A stream's handle, with the driver's number for the stream if that is known. The driver reuses a destroyed stream's
-/// handle at once, even while the first stream's work is pending (50 of 50 times, H200, driver 580, 2026-11).
+/// A stream's handle, with the driver's number for the stream if that is known. The driver may reuse a destroyed
+/// stream's handle at once, even while the first stream's work is pending (50 of 50 times, H200, driver 580, 2026-11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamName {
     stream: Stream,
@@ -19,7 +19,7 @@ enum Number {
     Of(u64),
     /// Every stream with the handle counts as this stream.
     None,
-    /// The number of the graph capture that the stream was in: asking for the stream's own number would end the
+    /// The number of the graph capture that the stream was in: asking for the stream's own number would invalidate the
     /// capture.
     Captured(u64),
     /// No stream counts as this stream.
@@ -54,7 +54,7 @@ impl StreamName {
             })
     }
 
-    /// Whether this name certainly does not mean `other`, which has the same handle.
+    /// Whether the driver's numbers show that this name does not mean `other`, which has the same handle.
     pub(crate) fn is_of_another(self, driver: &Handle, other: Alive<'_>) -> Result<bool> {
         let Number::Of(mine) = self.number else { return Ok(false) };
         Ok(matches!(number(driver, other)?, Number::Of(theirs) if theirs != mine))

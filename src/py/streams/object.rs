@@ -133,7 +133,7 @@ struct StreamKind {
 }
 
 enum Asking {
-    /// An attribute that held the handle of `__cuda_stream__` on the first object of the type.
+    /// An attribute that held the handle of `__cuda_stream__` on the first object of the type that this thread asked.
     Attribute(ObjectQuestion),
     Method,
     Unknown,
@@ -159,7 +159,7 @@ fn kind_of(object: &Bound<'_, PyAny>) -> PyResult<Rc<StreamKind>> {
     KINDS.known(object, examine)
 }
 
-/// What keeps the stream of `object` alive; `None` if `object` only wraps a handle.
+/// What keeps the stream of `object` alive; `None` if `object` only wraps a handle or cannot be asked.
 pub(super) fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     let py = object.py();
     let keeper = || {
@@ -239,13 +239,13 @@ fn asking(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>, module: &str) -> 
     Ok(Asking::Method)
 }
 
-/// Looks once for each type, because looking up a missing attribute on each object is slow.
+/// Asks the type, because looking up a missing attribute on each object is slow.
 fn place(kind: &Bound<'_, PyType>) -> PyResult<Hint> {
     let py = kind.py();
     if let Some(id) = ObjectQuestion::attribute(kind, intern!(py, "stream_id"))? {
         return Ok(if id.is_native() { Hint::Id(id) } else { Hint::Attribute });
     }
-    // These types only wrap handles: `ExternalStream` of PyTorch and CuPy, and cuda.bindings' stream types (13.5).
+    // Types with these names only wrap handles, as in PyTorch, CuPy and cuda.bindings (13.5).
     let name = kind.name()?;
     if ["ExternalStream", "CUstream", "cudaStream_t"].iter().any(|one| name == *one) {
         return Ok(Hint::TypeName);

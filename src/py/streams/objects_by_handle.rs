@@ -14,7 +14,6 @@ impl Drop for OnDrop {
     }
 }
 
-/// While `call` runs on this thread, [`object_of`] returns `object` for `handle`.
 pub(super) fn with_object<R>(
     handle: u64,
     object: &Bound<'_, PyAny>,

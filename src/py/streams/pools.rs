@@ -1,6 +1,6 @@
 //! Handles of streams that their libraries never destroy: PyTorch's pools, and the streams on which JAX asks for arrays
-//! to be ready. The libraries hand out these streams in turn. The bridge asks for whole rounds, which leave the turn as
-//! it was.
+//! to be ready. The libraries hand out these streams in turn. The bridge asks for whole rounds, to leave the turn as it
+//! was.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -30,7 +30,7 @@ static POOLS: Pools = Pools { listed: Mutex::new(Vec::new()), has_apart: AtomicB
 /// More streams than any library hands out in turn.
 const MOST: usize = 256;
 
-/// Whether `handle` is in a library's pool. False on a simulated GPU.
+/// Whether `handle` is in a library's pool, as far as the bridge can list the pools. False on a simulated GPU.
 #[inline]
 pub(super) fn has(py: Python<'_>, driver: &Handle, handle: u64, ordinal: i32) -> PyResult<bool> {
     if !matches!(driver, Handle::Cuda) {
@@ -90,7 +90,7 @@ fn known(pool: usize, ordinal: i32, handle: u64) -> Option<bool> {
     Some(listed.handles.binary_search(&handle).is_ok())
 }
 
-/// Each stream that `next` hands out in turn, once.
+/// The streams that two rounds of `next` return, without duplicates.
 pub(crate) fn round(next: impl Fn() -> PyResult<u64>) -> PyResult<Vec<u64>> {
     let mut all = vec![next()?];
     loop {

@@ -27,7 +27,7 @@ pub(crate) struct StreamRef {
     /// [`Keeper::Object`].
     name: StreamName,
     place: Place,
-    /// The number (`cuCtxGetId`) of the stream's context: a stream is destroyed with its context.
+    /// The number (`cuCtxGetId`) of the context of `place`, which the stream cannot outlive; 0 for a default stream.
     life: u64,
     keeper: Keeper,
 }
@@ -136,7 +136,8 @@ impl StreamRef {
         matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.0.moves)
     }
 
-    /// Whether the stream's keeper still names the stream. A stream object that cannot be asked counts as closed.
+    /// False only if the exporter's dict or the stream object no longer names the stream, or if the stream object
+    /// cannot be asked.
     pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
         match &self.keeper {
             Keeper::Exporter(exporter) if exporter.1.is_some() => {
@@ -165,7 +166,7 @@ impl StreamRef {
         self.name == other.name && (anywhere || self.place == other.place)
     }
 
-    /// False if the legacy default stream is used in place of two streams: the two may differ.
+    /// False if both are the legacy default stream in place of other streams, which may differ.
     pub(crate) fn is(&self, other: Alive<'_>) -> bool {
         let both_stand_in = other.stands_in() && self.stands_in();
         other.is_at(self.stream(), self.place) && !both_stand_in
@@ -184,7 +185,8 @@ impl StreamRef {
         })
     }
 
-    /// The second stream to wait for, if the exporter's dict now names another stream than the first.
+    /// For an exporter with a second keeper: the other stream that the exporter's dict names now, if any. A user of the
+    /// memory must wait for both streams.
     pub(crate) fn also(
         &self,
         py: Python<'_>,
@@ -264,7 +266,7 @@ impl StreamRef {
         Ok(if differs { None } else { Some(Ready::On(alive)) })
     }
 
-    /// Whether the stream's context still exists. Always true for a default stream.
+    /// Whether the stream's context is known to exist still. Always true for a default stream.
     pub(crate) fn is_of_this_life(&self, driver: &Handle) -> bool {
         life(driver, self.stream(), self.place).is_ok_and(|life| life == self.life)
     }

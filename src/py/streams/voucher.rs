@@ -11,14 +11,14 @@ use crate::py::interpreter::answered;
 use crate::py::native;
 use crate::py::this_thread::Once;
 
-/// The garbage collector may destroy the stream while the object still exists. A cleared weak reference, or a `__del__`
-/// that has run, shows that the object is garbage.
+/// The garbage collector may destroy the stream while the object still exists. So the object counts as garbage once its
+/// weak reference is cleared, or its `__del__` has run.
 #[derive(Debug)]
 pub(super) struct Voucher {
     object: Py<PyAny>,
     weak: Option<Py<PyWeakrefReference>>,
-    /// Whether `__del__` had run before the bridge got the object. False without a weak reference. If true, only a
-    /// cleared weak reference shows that the object is garbage.
+    /// Whether `__del__` had run before the bridge got the object. False without a weak reference. If true, the object
+    /// counts as garbage only once its weak reference is cleared.
     came_back: bool,
 }
 
@@ -33,7 +33,7 @@ impl Voucher {
         Ok(Self { object: object.clone().unbind(), weak: weak.map(Bound::unbind), came_back })
     }
 
-    /// The object; `None` if the object is garbage.
+    /// `None` if the object counts as garbage.
     pub(super) fn object<'a, 'py>(&'a self, py: Python<'py>) -> Option<&'a Bound<'py, PyAny>> {
         let object = self.object.bind(py);
         let found = self.weak.as_ref().is_some_and(|weak| weak.bind(py).upgrade().is_none());
@@ -41,7 +41,7 @@ impl Voucher {
         (!found && !finalized).then_some(object)
     }
 
-    /// `None` if the object is garbage, or if `ask` raises an ordinary exception. Does not call `ask` inside
+    /// `None` if the object counts as garbage, or if `ask` raises an ordinary exception. Does not call `ask` inside
     /// [`unasked`].
     pub(super) fn ask<R>(
         &self,

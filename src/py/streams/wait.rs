@@ -15,7 +15,7 @@ use crate::stream::Alive;
 pub(crate) enum WaitReason {
     SilentDict,
     StreamGone,
-    /// The garbage collector is about to destroy the memory's owner, and the owner's stream is unknown.
+    /// The garbage collector may be clearing the memory's owner, and the producer's stream is unknown.
     OwnerCollected,
     ConsumerUnknown,
     HostReader,

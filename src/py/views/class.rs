@@ -285,7 +285,7 @@ impl BaseView {
         act(py, || answered(py, self.order_for_collector(py)).map(drop))
     }
 
-    /// Ends the lease for the garbage collector: makes the waits, then drops the references.
+    /// Ends the lease for the garbage collector, which has found the view to be garbage.
     fn __clear__(&self) {
         if let Some(mut guard) = self.lease.end()
             && let Some(held) = guard.memory_mut()

@@ -63,7 +63,7 @@ fn queues<'a>(
     }
 }
 
-/// Returns what keeps the context of `stream` alive; `None` for a primary context, which the driver keeps.
+/// Returns what keeps the context of `stream` alive; `None` for a primary context.
 fn context_holder(
     py: Python<'_>,
     view: &BaseView,
@@ -80,7 +80,7 @@ fn context_holder(
     Ok(Some(Box::new(MemoryGuard::new(view.share(py)?))))
 }
 
-/// The copy is usable on the stream that `asked` names.
+/// If `asked` names a stream, the copy is usable on that stream.
 pub(super) fn to_gpu<'py>(
     py: Python<'py>,
     view: &BaseView,
@@ -118,7 +118,7 @@ pub(super) fn to_gpu<'py>(
     });
     let (mut buffer, source) = read(py, source, queued, made)?;
     let ptr = buffer.ptr();
-    // The copy reads the producer's memory on `on`, so make the producer's stream wait for `on`, as at an end.
+    // The copy reads the producer's memory, so the producer's next work must run after the work on `on`.
     let settled = match ptr {
         0 => Ok(Settlement::Done),
         _ => held.settle_for(py, on),
@@ -183,8 +183,8 @@ fn read<T>(
     }
 }
 
-/// Holds a copy that was made on the stream `on`. If nothing keeps `on` alive, the legacy default stream waits for `on`
-/// now and later frees the copy.
+/// Holds a copy that was made on the stream `on`. If nothing is known to keep `on` alive, the legacy default stream
+/// waits for `on` now and later frees the copy.
 pub(crate) fn copy_held(
     py: Python<'_>,
     driver: &Handle,

@@ -219,7 +219,7 @@ fn borrow<'a>(py: Python<'_>, view: &'a BaseView) -> PyResult<&'a Descriptor> {
     Ok(&view.array)
 }
 
-/// The exchange API of views. Only the types `DLPackView` and `ArrayView` have its table.
+/// The exchange API of views. Of the view types only `DLPackView` and `ArrayView` have its table.
 impl Exchange for BaseView {
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
         let span = CallSpan::begin();

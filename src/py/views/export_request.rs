@@ -16,7 +16,7 @@ use crate::py::text::shown;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExportRequest {
     Own,
-    /// The same memory, exported as another GPU's.
+    /// The same pinned or managed memory, exported as a GPU's.
     Shared(Device),
     OnHost,
     Copy(CopyTarget),
@@ -28,7 +28,7 @@ pub(super) enum CopyTarget {
     Host,
 }
 
-/// `ordinal` is the GPU of the memory. `names` says whether the consumer passed `stream`, even as -1.
+/// `ordinal` is the GPU of the memory. `names` says whether the consumer passed another `stream` than None, even -1.
 pub(super) fn export_request(
     own: Device,
     ordinal: i32,

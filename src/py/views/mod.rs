@@ -104,7 +104,7 @@ impl BaseView {
         Ok(source)
     }
 
-    /// The stream that the array was ready on when the view was made.
+    /// The array's readiness when the view was made.
     #[inline]
     pub(crate) const fn ready(&self) -> Ready {
         self.ready
@@ -116,7 +116,8 @@ impl BaseView {
         if self.waited.load(Ordering::Acquire) { Ready::Nothing } else { self.ready }
     }
 
-    /// What the view's dict says about pending work now. `held` must come from [`Self::share_for_hand_over`].
+    /// [`Self::told`], or the stream that the producer has named since. `held` must come from
+    /// [`Self::share_for_hand_over`].
     pub(super) fn told_by_now(&self, held: &HeldMemory) -> Ready {
         if held.ready == self.ready() { self.told() } else { held.ready }
     }
@@ -132,7 +133,7 @@ impl BaseView {
         Ok(shared)
     }
 
-    /// Fails if the view was released. The lease is locked while `look` runs, so `look` must not use the lease.
+    /// Fails if the view was released or has lost its memory. The lease is locked, so `look` must not use the lease.
     pub(crate) fn with_memory<R>(&self, look: impl FnOnce(&mut HeldMemory) -> R) -> Result<R> {
         let of_guard =
             |guard: &mut MemoryGuard| guard.memory_mut().filter(|held| !held.is_lost()).map(look);
@@ -188,7 +189,7 @@ impl BaseView {
         }
     }
 
-    /// Records a read of the view, as reading the dict does ([`HeldMemory::read`]).
+    /// Records a read of the view ([`HeldMemory::read`]).
     pub(crate) fn parts<'py>(&self, py: Python<'py>) -> PyResult<ArrayParts<'py>> {
         self.is_read(py);
         let (array, (_, device)) = (&self.array, self.pair());

@@ -15,10 +15,10 @@ use crate::stream::{Alive, Ready, Stream};
 
 pub(super) const DICT: &str = "__cuda_array_interface__";
 
-/// Makes the array ready for a reader of the dict. Returns the array's readiness, and whether the dict was read before.
+/// Records a read of the dict. Returns the array's readiness for the reader, and whether the dict was read before.
 ///
-/// If the reader named no stream, the view records the libraries' current streams for the end. If a library ignores the
-/// stream that a dict names, the library's current stream is made to wait now.
+/// For a reader that named no stream, records current streams of libraries for the end. If a library ignores the stream
+/// that a dict names, the library's current stream waits now, unless a capture forbids the wait.
 pub(super) fn ready(py: Python<'_>, view: &BaseView) -> PyResult<(Ready, bool)> {
     let mut ready = view.told();
     let asked = |held: &mut HeldMemory| {
@@ -59,7 +59,8 @@ pub(super) fn ready(py: Python<'_>, view: &BaseView) -> PyResult<(Ready, bool)> 
     Ok((ready, again))
 }
 
-/// The stream on which the array is ready now. If two streams are, the second waits for the first and is returned.
+/// The stream on which the array is ready now; `None` if nothing is pending. If a reader must wait for two streams,
+/// makes the second wait for the first, and returns the second.
 fn ready_now(py: Python<'_>, view: &BaseView) -> PyResult<Option<Stream>> {
     let mut held = view.share_for_hand_over(py)?;
     held.ready = view.told_by_now(&held);
@@ -69,7 +70,7 @@ fn ready_now(py: Python<'_>, view: &BaseView) -> PyResult<Option<Stream>> {
     Ok(Some(also.stream()))
 }
 
-/// Records a read. If the consumer named no stream, also records the libraries' current streams.
+/// Records a read. If the consumer named no stream, also records current streams of libraries for the end.
 pub(super) fn read_address(py: Python<'_>, view: &BaseView) -> PyResult<()> {
     if view.is_read(py) {
         let objects = Objects::default();

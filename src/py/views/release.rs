@@ -1,5 +1,5 @@
 //! `release()`, and the end of a `with` block. Making streams wait may run arbitrary code, which may release the view
-//! too. So each release first makes the streams wait itself, and then ends the view unless another release has.
+//! too. So a release makes its waits first, and then ends the view if no other release has ended it.
 
 use pyo3::prelude::*;
 
@@ -56,8 +56,8 @@ impl BaseView {
         Ok(())
     }
 
-    /// Makes the producer's stream wait for the consumer's stream and for `stream`, then ends the view. If `stream` is
-    /// refused, the view is not ended.
+    /// Makes the waits of the view's end, also for the work on `stream`, then ends the view. With -1, makes no wait. If
+    /// `stream` is refused, the view is not ended.
     pub(super) fn give_back(
         &self,
         py: Python<'_>,

@@ -14,7 +14,6 @@ use crate::py::source::ready_streams;
 const DOOR: &str = "wait";
 
 impl BaseView {
-    /// If nothing keeps the array's stream alive, the host waits for all work in that stream's context.
     pub(super) fn wait_on_host(&self, py: Python<'_>) -> PyResult<()> {
         let (held, span) = (self.share_for_hand_over(py)?, CallSpan::begin());
         look(py);

@@ -41,7 +41,7 @@ pub(in crate::py::lease) struct UnsettledEnd<'a> {
 }
 
 impl UnsettledEnd<'_> {
-    /// If this fails and the consumer named no stream, adds the libraries' current streams to `found`.
+    /// After [`Failure::Failed`], if the consumer named no stream, adds the libraries' current streams to `found`.
     pub(in crate::py::lease) fn settle(
         self,
         py: Python<'_>,
@@ -183,7 +183,7 @@ fn give_back(
     Ok(Settlement::Done)
 }
 
-/// The consumer's and the producer's streams, if the consumer named a stream and both streams are alive.
+/// The consumer's and the producer's streams, if the consumer named a stream and both streams are known to be alive.
 fn pair<'a>(
     py: Python<'_>,
     end: &EndContext,
@@ -199,7 +199,7 @@ fn pair<'a>(
     Ok(consumer.confirm(py, &end.driver)?.map(|from| (from, to)))
 }
 
-/// Whether the garbage collector is clearing the memory's owner.
+/// Whether the garbage collector may be clearing the memory's owner.
 fn is_of_garbage(py: Python<'_>, end: &EndContext, producer_side: &ProducerSide) -> bool {
     match (&producer_side.stream, &producer_side.unnamed) {
         (Some(producer), _) => producer.is_of_garbage(py),
@@ -325,8 +325,8 @@ impl HeldMemory {
         settled
     }
 
-    /// Frees a copy's memory in stream order on the copy's stream. If that stream may be destroyed, the host first
-    /// waits for all work in the consumer's context.
+    /// Frees a copy's memory in stream order on the copy's stream. If that stream may be destroyed, the host waits for
+    /// all work in the consumer's context, and the legacy default stream takes the stream's place.
     fn free(&self, py: Python<'_>, buffer: &mut Buffer) -> Result<(), Failure<PyErr>> {
         let calls = self.driver.get()?;
         buffer.check(calls)?;

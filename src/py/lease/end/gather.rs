@@ -86,7 +86,7 @@ pub(super) struct Gathered<'a> {
     pub(super) streams: SmallVec<[(Role, Found<'a>); 4]>,
     /// Users' streams that are not known to be alive, each with its index in `streams`.
     lost: SmallVec<[(usize, StreamName); 1]>,
-    /// Handles of the producer's and upstream streams that no object names any more.
+    /// Handles of the producer's and upstream streams for which [`StreamRef::is_dropped`] is true.
     pub(super) dropped: SmallVec<[u64; 1]>,
     pub(super) line: Option<&'a warned::Line>,
 }
