@@ -198,9 +198,9 @@ typedef struct CaiBridgeApi {
    */
   uint32_t version;
   /*
-   Imports an object that speaks DLPack or the CUDA Array Interface, or a DLPack capsule. The caller holds the
-   interpreter's lock, and must release the array. If `object` is NULL, the call fails with the exception that is
-   pending, or with a `TypeError` if none is.
+   Imports an object that speaks DLPack or the CUDA Array Interface, or a DLPack capsule. The caller must hold the
+   interpreter's lock, and must later release the array. If `object` is NULL, the call fails with the exception
+   that is pending, or with a `TypeError` if none is.
    */
   int (*import_object)(struct _object *object, struct CaiBridgeArray **out);
   /*
@@ -236,8 +236,9 @@ typedef struct CaiBridgeApi {
    */
   int (*export_object)(const struct CaiBridgeExport *memory, struct _object **out);
   /*
-   Since version 3. Returns the GPU that the array's producer works on; -1 if `array` is NULL. In calls with this
-   array, the streams 0, 1 and 2 are default streams of this GPU. Call it with or without the interpreter's lock.
+   Since version 3. Returns the ordinal of the GPU that the array's producer works on, or -1 if `array` is NULL. In
+   calls with this array, the streams 0, 1 and 2 are default streams of that GPU. The caller need not hold the
+   interpreter's lock.
    */
   int32_t (*device)(const struct CaiBridgeArray *array);
   /*
@@ -255,11 +256,11 @@ typedef struct CaiBridgeApi {
    */
   int (*export_sized)(const struct CaiBridgeExport *memory, size_t size, struct _object **out);
   /*
-   Since version 4. Imports a managed tensor that is ready on `stream`. `give_back` makes `stream` wait. The stream
-   belongs to the GPU `device_id`, and CUDA memory must be on that GPU. The stream must exist until the tensor's
-   deleter is called. The caller holds the interpreter's lock. After 0 the array owns the tensor. The deleter may
-   be called on any thread, with or without the interpreter's lock, and must not throw. After -1 the caller still
-   owns the tensor.
+   Since version 4. Imports a managed tensor that is ready on `stream`, which is the producer's stream for
+   `give_back`. The stream belongs to the GPU `device_id`, and CUDA memory must be on that GPU. The stream must
+   exist until the tensor's deleter is called. The caller holds the interpreter's lock. If the call returns 0, the
+   array owns the tensor. The deleter may be called on any thread, with or without the interpreter's lock, and must
+   not throw. If the call returns -1, the caller still owns the tensor.
    */
   int (*import_tensor)(struct DLManagedTensorVersioned *tensor,
                        int32_t device_id,
