@@ -180,9 +180,10 @@ def test_a_graph_waits_for_the_latest_record_of_its_external_event_whenever_it_r
         driver.spin(origin, 0.01)
     driver("cuGraphLaunch", capture.graph, origin)
     driver("cuStreamSynchronize", origin)
-    driver.spin(outside, 100.0)
+    driver.spin(outside, 300.0)
     driver("cuGraphLaunch", capture.graph, origin)
-    assert not driver.is_pending(origin), "nothing was recorded since"
+    driver("cuStreamSynchronize", origin)
+    assert driver.is_pending(outside), "it waited though nothing was recorded since"
     driver("cuEventRecord", event, outside)
     driver("cuGraphLaunch", capture.graph, origin)
     assert driver.is_pending(origin)

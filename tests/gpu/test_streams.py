@@ -17,7 +17,7 @@ from . import capsules
 from .driver import BLOCKING, LEGACY, NON_BLOCKING, PER_THREAD
 from .streams import handle_of
 
-SPIN_MS = 100.0
+SPIN_MS = 400.0
 KINDS = ["legacy", "per-thread", "blocking", "non-blocking"]
 
 
