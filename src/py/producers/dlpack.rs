@@ -285,7 +285,8 @@ fn check_device(named: Option<Device>, array: &Descriptor) -> Result<()> {
     if array.ptr() == 0 || named.kind != said.kind || named.id == said.id {
         return Ok(());
     }
-    let [said, got] = [said, named].map(|device| format!("({}, {})", device.kind.code(), device.id));
+    let [said, got] =
+        [said, named].map(|device| format!("({}, {})", device.kind.code(), device.id));
     let got = format!("{got} for memory of {said}");
     Err(Error::at(Kind::DeviceElsewhere, "__dlpack_device__", got))
 }
