@@ -319,3 +319,34 @@ def test_a_view_of_the_callers_own_stays_whatever_the_function_raises(cuda, call
     assert convert(own, "cai").ptr == own.ptr
     with pytest.raises(BufferError, match="view: got a released view"):
         convert(seen[1], "cai")
+
+
+@pytest.mark.parametrize("to", ["cai", "dlpack", "stand_in"])
+def test_calls_whose_arrays_are_kept_use_the_same_events_again(cuda, library, to):
+    kept = []
+
+    # The stream of these producers is unknown, so their memory stays until the work is done.
+    def call():
+        made = cuda.array([1.0] * 4, speaks="dlpack")
+        adapt(kept.append, to, stream=cuda.default_stream(0))(made)
+        return count(cuda, "cuEventCreate")
+
+    call()
+    first = call()
+    assert [call() for _ in range(4)] == [first] * 4
+    cuda.synchronize()
+
+
+def test_what_ended_in_the_call_is_not_waited_for_again(cuda, producer):
+    x, mine = made_on(cuda, producer, 7.0), cuda.stream("mine")
+
+    def function(a):
+        seen = cuda.consumer("dlpack", mine).read(a)
+        seen.release()
+        cuda.clear_calls()
+        return a, seen
+
+    kept = adapt(function, "dlpack", returns=None)(x)
+    assert count(cuda, "cuEventRecord") == 0
+    producer.fill(x, -1.0, name="the caller's next write")
+    assert done(kept[1]) == [7.0] * 4

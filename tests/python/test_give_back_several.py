@@ -212,3 +212,15 @@ def test_a_stream_of_the_consumers_follows_another_one_that_had_the_array_before
     gc.collect()
     seen = BY[by](x, numba, lambda view: other.read(view, name="the read"))
     assert done(seen) == [2.0] * 4
+
+
+def test_whoever_read_the_dict_of_the_view_between_waits_for_the_next_consumer(cuda):
+    scene, reader = Scene(cuda, "cai3", "non-blocking", "non-blocking"), cuda.stream("reader")
+    first = to_cai(scene.array)
+    with cuda.current_stream(reader):
+        cuda.consumer("cai-waits", reader).read(first).release()
+        second = to_cai(first, stream=scene.consumer)
+    seen = scene.consumer.read(second)
+    second.release()
+    reader.fill(scene.array, 2.0)
+    assert done(seen) == [1.0] * 8

@@ -55,3 +55,20 @@ def test_a_dict_of_version_3_that_never_names_a_stream_is_waited_for(library, ho
     if waits:
         assert cuda.read(view) == [7.0] * 4
     cuda.synchronize()
+
+
+def test_numbas_stream_object_says_that_its_stream_lives(cuda):
+    home, mine = cuda.stream("home"), cuda.stream("mine")
+    x, asked = cuda.array([1.0] * 4, speaks="cai3", stream=home), []
+    interface = {**x.__cuda_array_interface__, "stream": home.handle}
+    members = {
+        "__module__": "numba.cuda.cudadrv.devicearray",
+        "stream": home,
+        "__cuda_array_interface__": property(lambda _: asked.append(1) or interface),
+    }
+    view = from_cai(type("DeviceNDArray", (), members)())
+    seen = cuda.consumer("dlpack", mine).read(view)
+    seen.release()
+    view.release()
+    assert asked == [1], "the dict is read once"
+    cuda.synchronize()

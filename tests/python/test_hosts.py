@@ -249,3 +249,18 @@ def test_a_dict_that_raises_is_none_where_the_array_says_that_it_is_on_the_host(
     x = type("RaisesForADict", (), members)()
     assert np.shares_memory(convert(x, "numpy"), memory)
     assert np.shares_memory(convert([x], "numpy")[0], memory)
+
+
+def test_a_class_is_refused_where_its_arrays_are_taken(cuda):
+    class Array:
+        def __dlpack_device__(self):
+            raise AssertionError
+
+        def __dlpack__(self, **_):
+            raise AssertionError
+
+    for to in ("cai", "numpy", "tvm_ffi"):
+        with pytest.raises(
+            TypeError, match=r"object: got the class .*Array; allowed: an array, not"
+        ):
+            convert(Array, to)

@@ -166,3 +166,13 @@ def test_what_was_lent_for_one_gpu_is_waited_for_where_the_other_ones_stream_is_
     view.release()
     del view, array
     assert done(seen) == [1.0] * 4
+
+
+def test_the_host_waits_for_the_gpu_of_the_stream_that_was_closed(cuda):
+    producer, consumer = cuda.stream("producer's", device=1), cuda.stream("consumer's", device=0)
+    x = cuda.array([1.0] * 4, speaks="cai3", memory="managed", device=0)
+    producer.fill(x, 3.0)
+    view = from_cai(x, stream=producer)
+    producer.destroy()
+    read = cuda.consumer("dlpack", consumer).read(view)
+    assert done(read) == [3.0] * 4
