@@ -50,8 +50,8 @@ impl Buffer {
         made.kept_if(driver, on, copied)
     }
 
-    /// Copies the first `bytes` bytes of `memory`, on `on`. CUDA can still read pinned `memory` after the call has
-    /// returned.
+    /// Copies the first `bytes` bytes of `memory`, on the stream `on`. CUDA can still read pinned `memory` after the
+    /// call has returned.
     pub fn from_host(
         driver: &Handle,
         memory: &Arc<HostMemory>,

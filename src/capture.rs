@@ -28,7 +28,7 @@ pub enum Direction {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// A plain wait. If the stream that is waited for is captured, the wait becomes an edge of the graph.
+    /// A plain wait. If the stream to wait for is being captured, the wait becomes an edge of the graph.
     Plain,
     /// The wait becomes a node of the graph, which waits for the event at each launch of the graph.
     External,

@@ -68,7 +68,8 @@ pub struct CopyPlan {
 }
 
 impl CopyPlan {
-    /// `element_size` is the size in bytes with which `layout` was checked. `None` if there are no elements.
+    /// `element_size`, in bytes, must be the size that `layout` was checked with. Returns `None` if there are no
+    /// elements.
     pub fn new(layout: &Layout, element_size: i64) -> Option<Self> {
         if layout.size() == 0 {
             return None;

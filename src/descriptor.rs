@@ -171,7 +171,7 @@ impl Descriptor {
         self.readonly
     }
 
-    /// Returns the descriptor with another read-only flag. `None` keeps the flag.
+    /// Returns the descriptor with its read-only flag replaced. `None` keeps the flag.
     #[must_use]
     pub const fn with_readonly(mut self, readonly: Option<bool>) -> Self {
         self.set_readonly(readonly);

@@ -43,7 +43,7 @@ impl ExchangeTable {
             Err(error) if error.is_instance_of::<PyAttributeError>(kind.py()) => return Ok(None),
             Err(error) => return Err(error),
         };
-        // Early forms of the exchange API had an integer instead of a capsule.
+        // Early versions of the exchange API used an integer instead of a capsule.
         let Ok(capsule) = attribute.cast::<PyCapsule>() else {
             return Ok(None);
         };

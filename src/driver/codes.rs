@@ -94,7 +94,7 @@ pub fn is_missing_device(error: &Error) -> bool {
     error.kind() == Kind::DeviceOrdinal || code == Some(INVALID_DEVICE)
 }
 
-/// Whether the bridge gives up after `error`, and does not repeat the failed call.
+/// Whether `EndState` abandons an end that fails with `error`. After any other error, `EndState` tries again.
 pub fn is_final(error: &Error) -> bool {
     /// After an error such as `ILLEGAL_ADDRESS`, all further CUDA work of the process returns the same error (CUDA
     /// driver API, `CUresult`).

@@ -44,13 +44,14 @@ pub(super) fn forked() -> Error {
     Error::new(Kind::Forked, "a fork of the process that uses the device")
 }
 
-/// From now on, a child that `fork` makes has another [`Process`] than its parent, if memory suffices for the handler.
+/// After this call, a forked child has a different [`Process`] from its parent's, if there was enough memory to
+/// register the handler.
 #[cfg(unix)]
 pub fn watch() {
     static WATCHED: std::sync::Once = std::sync::Once::new();
 
     extern "C" fn in_child() {
-        // Do nothing else here: any lock can be locked for ever in the child.
+        // Do nothing else here: any lock may stay locked in the child forever.
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -51,8 +51,8 @@ pub trait Driver: Copies + ipc::Ipc + Send + Sync + fmt::Debug {
     /// `cuCtxGetId`: the context's number, which no other context of the process ever has. 0 before CUDA 12.
     fn life(&self, context: Context) -> Result<u64>;
 
-    /// An event of `context`, which must be current: a spare event, or one from `cuEventCreate`. Give the event back by
-    /// [`Driver::spare_event`].
+    /// An event of `context`, which must be current: a spare event, or one from `cuEventCreate`. Give the event back
+    /// with [`Driver::spare_event`].
     fn take_event(&self, context: Context) -> Result<Event>;
 
     /// Takes an event back for reuse. Never give back an event that [`Driver::wait_external`] has waited for.

@@ -189,7 +189,7 @@ impl Dtype {
         (if self.padded { 8 } else { self.bits as u64 }) * self.lanes as u64
     }
 
-    /// The type of the table with this name, such as `bfloat16`.
+    /// The element type with this name, such as `bfloat16`. `None` if [`Self::all`] has no type with the name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::find(|row| row.name == name)
     }

@@ -154,7 +154,7 @@ kinds! {
     StrideNegative: Buffer, "strides", "strides of 0 or more, or convert(..., copy=True)";
     /// Strides of an array that is not compact, for a library that takes only compact arrays.
     StridesNotCompact: Buffer, "strides", "a compact array, in whatever order of its axes, or convert(..., copy=True)";
-    /// A NULL pointer, though the array has elements, or in place of a tensor.
+    /// The data pointer is NULL, though the array has elements; or the pointer to the tensor is NULL.
     NullData: Value, "data", "a pointer, unless the array has no elements";
     /// An address or a stride by which a GPU cannot read the element type.
     Misaligned: Value, "data", "addresses that are multiples of the item's bytes, or the array made of bytes; convert(x, 'numpy') copies to the host";
@@ -181,7 +181,7 @@ kinds! {
 
     /// The number 0 as `stream=` or as a dict's stream. It may mean the legacy or the per-thread default stream.
     StreamZero: Value, "stream", "1 for the legacy default stream, 2 for the per-thread one, a handle, None, or as stream= the library's own stream object; 0 is ambiguous";
-    /// A negative stream integer, other than `stream=-1`, or one of more than 64 bits.
+    /// A stream integer outside a dict that is negative, other than `stream=-1`, or has more than 64 bits.
     StreamNegative: Value, "stream", "None, -1, 1, 2 or a handle above 2";
     /// A dict's stream is `-1` or another negative number, or has more than 64 bits.
     StreamNoOrder: Value, "stream", "None, 1, 2 or a handle above 2: a dict has no -1";
@@ -258,7 +258,8 @@ kinds! {
     Reshape: Value, "shape", "a shape with the array's number of elements, all of them inside its memory";
     /// Work on memory that a scope has lent to cudarc, if the work or the borrower may write.
     Borrowed: Buffer, "array", "the same after cudarc's view of that memory is dropped; or Scope::launch in its place, which is ordered by itself";
-    /// A kernel's `on_host` takes a missing argument or a wrong type, or stores to a `View` or a wrong count of values.
+    /// A kernel's `on_host` asks for an argument that is missing or has another type, writes to a `View`, or writes the
+    /// wrong number of values.
     StandIn: Type, "argument", "what the launch gives there; to store, a &mut ViewMut";
     /// The kernel's code could not be made, or is a text with a NUL inside.
     KernelCode: Driver, "kernel", "PTX, a cubin or a fatbin as a compiler writes it";

@@ -9,7 +9,7 @@ pub(crate) fn caught<R>(call: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(over)
 }
 
-/// How many payloads are dropped at most, if each drop panics with another payload.
+/// The maximum number of payloads to drop, if each drop panics with another payload.
 const MOST: usize = 8;
 
 #[cold]

@@ -31,7 +31,8 @@ pub trait Outline {
     type Stream: Known;
     fn consumer(&self) -> &Consumer<Self::Stream>;
     fn at(&self) -> Place;
-    /// Whether users other than the consumer are recorded. Borrowers ([`Self::lent`]) do not count.
+    /// Whether there is a user besides the consumer: a recorded user, or the stream that the caller names at the end.
+    /// Borrowers ([`Self::lent`]) do not count.
     fn has_further_users(&self) -> bool;
     fn has_upstream(&self) -> bool;
     /// `None` if the exchange API has not lent the memory. Borrowers work on the legacy default stream of this place.

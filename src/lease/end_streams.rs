@@ -17,7 +17,8 @@ pub enum Role {
 #[derive(Debug, Clone, Copy)]
 pub enum Found<'a> {
     Alive(Alive<'a>),
-    /// A user's stream that may have been destroyed, but that a library or another user names as its live stream now.
+    /// A user's stream that may have been destroyed. A library or another user now names a live stream with the same
+    /// handle and, if the number is known, the same number.
     Met(Alive<'a>),
     /// The stream with this handle may be destroyed, and a new stream may have the handle.
     Lost(u64),
@@ -150,7 +151,8 @@ fn lost(facts: &EndFacts<'_, '_>, of: Role) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Adds `alive` if `streams` does not have it. A legacy stream with `stands_in` replaces one without.
+/// Adds `alive` if `streams` does not contain that stream. If `streams` contains it and `alive` stands in
+/// ([`Alive::stands_in`]), `alive` replaces that entry.
 fn add<'a>(streams: &mut Streams<'a>, alive: Alive<'a>) {
     match streams.iter_mut().find(|known| known.is(alive)) {
         Some(known) if alive.stands_in() => *known = alive,

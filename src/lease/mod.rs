@@ -51,7 +51,7 @@ mod sync {
     pub(super) use std::sync::{PoisonError, TryLockError};
 }
 
-/// Keeps memory alive until the end of its lease is over, and makes the waits of the end.
+/// Keeps a lease's memory alive. At the lease's end, makes streams or the host wait for the memory's users.
 pub trait Holder: Send {
     type Lock<'l>: Copy;
     type Mark: Send;
@@ -115,7 +115,7 @@ pub enum EndState<M = ()> {
     /// The waits or the mark could not be made. The end is tried again.
     ToRetry,
     GivenBack,
-    /// A retry is useless, for instance because the context is destroyed.
+    /// Retrying is useless, for instance because the context is destroyed.
     Abandoned,
 }
 

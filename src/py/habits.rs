@@ -11,7 +11,7 @@ pub(crate) enum Habit {
     ReadyOnCurrent,
     /// The dict names the library's current stream. Only the library's stream object keeps that stream alive.
     NamesCurrentStream,
-    /// The dict leaves out the strides of an array that is contiguous but for strides of 0, such as a broadcast array.
+    /// The dict leaves out the strides of an array that is contiguous except for strides of 0, as a broadcast array is.
     LeavesOutStrides,
     /// Arrays have their stream object as the attribute `stream`. The object keeps the stream alive.
     KeepsStreamObject,

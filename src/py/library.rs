@@ -193,7 +193,8 @@ pub(super) trait Address: Send + Sync + fmt::Debug {
     /// `None` if the array's dict must be read.
     fn read(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<u64>>;
 
-    /// What the array says about its pending work, and who names the stream. `None` if the array's dict must be read.
+    /// What the array says about its pending work, and whether the library or the array names the stream. `None` if the
+    /// array's CAI dict must be read.
     fn stream<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<(Ready, NamedBy<'py>)>>;
 }
 

@@ -13,7 +13,8 @@ use crate::error::Result;
 use crate::order::{self, Purpose};
 use crate::stream::{Alive, Ready, Stream};
 
-/// The GPU and context in which consumers of `array` work: `place`, or another GPU if `array` names that GPU.
+/// The GPU and context in which consumers of `array` work. If `array` is device memory of another GPU than that of
+/// `place`, this is the other GPU and its primary context, else `place`.
 pub(crate) fn consumers_place(array: &Descriptor, place: Place) -> Place {
     match array.device() {
         Device { kind: MemoryKind::Device, id } if id != place.ordinal => Place::gpu(id),

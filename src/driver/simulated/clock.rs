@@ -52,7 +52,8 @@ impl Clock {
         self.0.retain(|lane, time| !host.covers(*lane, *time));
     }
 
-    /// Whether this point is after work number `time` of `lane`. After [`Self::forget`], false can be wrong.
+    /// Whether this point comes after the work with number `time` on `lane`. After [`Self::forget`], a false answer can
+    /// be wrong.
     pub(super) fn covers(&self, lane: Lane, time: u64) -> bool {
         self.get(lane) >= time
     }

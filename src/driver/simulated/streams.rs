@@ -83,8 +83,8 @@ impl MachineState {
         id
     }
 
-    /// Before the stream's next action, joins to its clock the clocks of the streams that CUDA orders before that
-    /// action by the legacy default stream.
+    /// Call this before the stream's next action. Under CUDA's rules for the legacy default stream, that action follows
+    /// the work of certain other streams: merges their clocks into the stream's clock.
     pub(super) fn advance(&mut self, id: StreamId) {
         let mut clock = std::mem::take(&mut self.streams.get_mut(id).clock);
         let (context, ordering) = (self.streams.get(id).context, self.streams.get(id).ordering);

@@ -92,7 +92,7 @@ fn is_name(name: &Bound<'_, PyAny>) -> bool {
     }
 }
 
-/// `None` if `shape` is no valid shape, or if the count overflows.
+/// `None` if `shape` is not a valid shape, or if multiplying its extents overflows.
 fn count(shape: &Bound<'_, PyAny>) -> Option<i64> {
     if shape.is_exact_instance_of::<PyInt>() {
         return native::small(shape).filter(|count| *count >= 0);

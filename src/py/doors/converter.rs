@@ -113,8 +113,8 @@ impl Converter {
             let Some(Converted { tree, arrays, mut made, lent }) = converted else {
                 return Ok(py.None().into_bound(py));
             };
-            // Numba's pinned and managed arrays are NumPy arrays by type, so do not take NumPy for the results'
-            // library.
+            // Numba's pinned and managed arrays are NumPy arrays by type. Do not choose NumPy as the results' library
+            // because of them.
             let is_like = |x: &&Bound<'py, PyAny>| !facts(x).is_ok_and(|facts| facts.is_numpys);
             let mut given = arrays.iter();
             made.retain(|array| !given.next().is_some_and(|x| x.is(array)));
@@ -178,7 +178,7 @@ impl Converter {
         asked.into_python(py)
     }
 
-    /// `None` if `x` needs [`Self::tree`] or [`Self::other`]. `how` must not have `copy` or `detach`.
+    /// Returns `None` if `x` needs [`Self::tree`] or [`Self::other`]. `how.copy` and `how.detach` must be `None`.
     pub(super) fn single<'py>(
         &self,
         x: &Bound<'py, PyAny>,

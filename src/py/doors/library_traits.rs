@@ -37,7 +37,7 @@ pub(super) struct LibraryTraits {
     pub(super) limits: Limits,
 }
 
-/// How to find the current stream of a library with [`Method::Make`].
+/// How to find a library's current stream, if the library's method is [`Method::Make`].
 #[derive(Debug)]
 pub(super) enum CurrentStreamRoute {
     Known(Py<libraries::CurrentStream>),

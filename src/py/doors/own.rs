@@ -125,8 +125,8 @@ impl Converter {
             let ordered_on = ConvertOptions { stream: Some(stream), ..ConvertOptions::default() };
             let mut views = any(py)?.get().several(py, &ordered, &ordered_on)?;
             views.consume(py)?;
-            // In a call, the view ends with the call. Else the caller goes on with the array, so the view ends
-            // unordered.
+            // If the array is for a call, the view ends when the call ends. Otherwise the caller keeps using the array,
+            // so end the view now, without an order.
             for view in views.made {
                 let release = intern!(py, "release");
                 if how.for_call {

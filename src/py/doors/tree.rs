@@ -183,7 +183,7 @@ impl<'a, 'py> Cursor<'a, 'py> {
         }
     }
 
-    /// Goes past a part. If the part was the last of its container, leaves and returns the container.
+    /// Moves past a part. If the part was the last of its container, leaves and returns the container.
     fn pass(&mut self) -> Option<Passed<'a, 'py>> {
         let inner = self.inner.as_mut()?;
         inner.behind += 1;

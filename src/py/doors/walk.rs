@@ -135,7 +135,8 @@ impl<'py> TreeWalk<'_, 'py> {
         self.tree.parts.push(TreePart::Same(x));
     }
 
-    /// Adds the array `x` to the tree's arrays. A host array that is not to be converted stays as it is.
+    /// Adds the array `x` to the arrays to convert. If `x` is a host array that is not to be converted, leaves `x` as
+    /// it is, but refuses `x` if it holds objects that would be converted.
     fn leaf(&mut self, x: Bound<'py, PyAny>, is_foreign: bool) -> PyResult<()> {
         let item = self.tree.arrays.len();
         let is_wanted = (|| {
@@ -274,7 +275,7 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(())
     }
 
-    /// In `convert`, warns of a key that is an array and would be converted as a value.
+    /// In `convert`, warns about a key that is an array and that `convert` would convert if it were a value.
     #[cold]
     fn check_key(&self, dict: &Bound<'py, PyAny>, key: &Bound<'py, PyAny>) -> PyResult<()> {
         let is_given = matches!(self.root, Root::Given);

@@ -55,8 +55,10 @@ impl HeldMemory {
             .then(|| KnownMemory::new(py, array, &self.producer_side, ready_on, holder))
     }
 
-    /// `context` is the `manager_ctx` of the array's managed tensor. If the bridge made that tensor, takes over the
-    /// producer's side of the tensor's lease. Does nothing if the producer's stream is already set.
+    /// `context` is the `manager_ctx` of the array's managed tensor. If the bridge made that tensor, this function
+    /// takes over the producer's side of the tensor's lease. If another library made the tensor, this function adds the
+    /// producers' streams of known leases at the same address. Does nothing if `array.ptr()` is 0 or the producer's
+    /// stream is set.
     pub(crate) fn adopt_producer_side(&mut self, py: Python<'_>, context: usize) {
         drop(self.adopt_from_capsule(py, context));
     }

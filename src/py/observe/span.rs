@@ -88,7 +88,8 @@ pub(crate) enum EndOutcome {
     Done,
     PutOff,
     DoneLater,
-    /// The end failed for good, as when the memory's context is destroyed or broken. The memory was dropped.
+    /// The end failed for good, for example because the memory's context is destroyed or broken. The bridge dropped its
+    /// hold on the memory without an order.
     LetGo,
     /// `release()`, or the end of a `with` block, failed. The view keeps its memory.
     Failed,
@@ -226,7 +227,8 @@ impl CallSpan {
     }
 }
 
-/// Read the clock before making an event, so that the event's cost does not count as the call's.
+/// The end time of an observed call. Take it before making the `tracing` event, so that the call's time leaves out the
+/// event's cost.
 pub(crate) fn now() -> u64 {
     clock(Instant::now())
 }

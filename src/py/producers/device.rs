@@ -179,8 +179,8 @@ pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
     }
 }
 
-/// Fails if the driver finds the memory on a GPU, and `array` states another device. Checks nothing for an empty array,
-/// or if this process cannot use the driver.
+/// Fails if CUDA does not know the address of `array`, or if the memory is on a GPU other than the device of `array`.
+/// Checks nothing for an empty array, or if this process cannot use the driver.
 pub(crate) fn check_memory(driver: &Handle, array: &Descriptor) -> Result<()> {
     let said = array.device();
     if array.ptr() == 0 || driver.get().is_err() {

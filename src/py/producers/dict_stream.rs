@@ -41,7 +41,8 @@ impl DictStream<'_, '_> {
         StreamRef::of_default(current::named(py, stream.handle(), self.place))
     }
 
-    /// If nothing keeps the stream of a separately passed dict alive, consumers are told the legacy default stream.
+    /// If the caller passed the dict and its owner separately, and nothing keeps `stream` alive, names the legacy
+    /// default stream to consumers.
     pub(super) fn exported(
         &self,
         py: Python<'_>,

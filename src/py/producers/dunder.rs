@@ -90,7 +90,8 @@ pub(super) fn ask_on_host<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyA
     })
 }
 
-/// Without a stream, requests no order (-1). The flag tells whether the producer took the stream.
+/// Without a stream, passes -1, which asks for no order. The flag tells whether the producer accepted the argument
+/// `stream`.
 pub(super) fn call<'py>(
     x: &Bound<'py, PyAny>,
     stream: Option<Stream>,

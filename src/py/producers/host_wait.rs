@@ -47,7 +47,7 @@ fn warn_once(owner: &Bound<'_, PyAny>, has_dict: bool) -> PyResult<()> {
     let text = CString::new(text).unwrap_or_default();
     let level = program_line(py)?.map_or(1, |line| line.level);
     PyErr::warn(py, &py.get_type::<HostSyncWarning>(), &text, level)?;
-    // Do this only after the warning: if warnings are errors, the next import must fail too.
+    // Do this only after the warning: if warnings are errors, the next array of the type must fail too.
     warned().get_or_insert_default().insert(name);
     Ok(())
 }

@@ -165,7 +165,7 @@ fn unstrided(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<Error>>
         Some(layout) if !layout.ends_with("strided") => {
             Some(Error::new(Kind::SparseLayout, layout))
         }
-        // A nested tensor whose layout is not jagged calls its layout strided.
+        // A nested tensor whose layout is not jagged reports a strided layout.
         _ => {
             let nested = answered(py, x.getattr_opt(intern!(py, "is_nested")))?.flatten();
             let is_nested = nested.map(|nested| flag::truth(&nested)).transpose()?.flatten();

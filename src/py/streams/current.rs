@@ -67,7 +67,8 @@ pub(crate) fn each<'a, 'py>(
     }
     for asked in library_streams(py, place.ordinal)? {
         let stream = from_native(asked.native);
-        // With a simulated device, leave out the handles of real streams.
+        // If `driver` is this library's simulated device, skip handles that the device never gave, such as the handles
+        // of real streams.
         if !matches!(stream, Stream::Handle(handle) if !driver.may_have(handle)) {
             objects.0.borrow_mut().extend(asked.object.map(|object| (stream, object)));
             found(stream, policy(asked.ignores))?;

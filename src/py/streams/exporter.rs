@@ -18,7 +18,7 @@ pub(super) struct Exporter {
     pub(super) ptr: u64,
     /// Whether the exporter's dict may later name another stream than at import.
     pub(super) moves: bool,
-    /// Whether a dict without a stream means that nothing is pending.
+    /// Whether a dict whose stream is missing or `None` means that nothing is pending.
     pub(super) none_is_nothing: bool,
     /// The number (`cuCtxGetId`) of the exporter's context at import; 0 for a default stream that cannot move.
     pub(super) life: u64,

@@ -74,7 +74,8 @@ pub(super) fn has_apart() -> bool {
     POOLS.has_apart.load(Ordering::Relaxed)
 }
 
-/// The stream's pool, if its library computes on streams outside the pool. Call [`has`] for the stream first.
+/// The stream's pool, if its library computes on streams outside the pool. Before this function, call [`has`] with the
+/// same stream.
 pub(super) fn apart(handle: u64, ordinal: i32) -> Option<&'static dyn StreamPool> {
     let all = library::pools().iter().copied().enumerate();
     let of = |(at, pool): &(usize, &'static dyn StreamPool)| {
@@ -100,7 +101,7 @@ pub(crate) fn round(next: impl Fn() -> PyResult<u64>) -> PyResult<Vec<u64>> {
         }
         all.push(one);
     }
-    // Another thread may have taken some streams of the first round, so look at a second round.
+    // Another thread may have taken some streams of the first round, so go round a second time.
     for _ in 1..all.len() {
         let one = next()?;
         if !all.contains(&one) {

@@ -246,7 +246,8 @@ impl StreamRef {
         };
         if let (None, Some(exporter)) = (stream, exporter) {
             let now = exporter.ask(py, self.stream())?;
-            // The context of a default stream was not checked above: check the context before the use of a handle.
+            // If `self` is a default stream, its context was not checked above. If the exporter now names a handle
+            // instead, check the context before using that handle.
             let is_first = matches!(now, Some(Ready::On(Stream::Handle(_))))
                 && !matches!(self.stream(), Stream::Handle(_));
             if is_first && !goes_on(life_at(driver, self.place), exporter.life)? {

@@ -41,7 +41,8 @@ pub(in crate::py::lease) struct UnsettledEnd<'a> {
 }
 
 impl UnsettledEnd<'_> {
-    /// After [`Failure::Failed`], if the consumer named no stream, adds the libraries' current streams to `found`.
+    /// If the result is [`Failure::Failed`] and the consumer named no stream, adds the current streams of the imported
+    /// libraries to `found`.
     pub(in crate::py::lease) fn settle(
         self,
         py: Python<'_>,

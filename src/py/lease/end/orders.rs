@@ -13,7 +13,7 @@ use crate::py::lease::producer_side::ProducerSide;
 use crate::py::streams::KnownStream;
 use crate::stream::Alive;
 
-/// A copy of what the orders of an end need, so that the holder can stay in its lease.
+/// A copy of what [`Self::make`] needs at a lease's end. The [`HeldMemory`] itself stays in the lease.
 #[derive(Debug)]
 pub(crate) struct Orders {
     end: EndContext,
@@ -62,7 +62,7 @@ impl Orders {
         in_own_process(self.process, || unsettled.settle(py, &mut self.found))
     }
 
-    /// Call this after the orders failed.
+    /// Call this if [`Self::make`] failed. For a consumer that named no stream, records the streams that `make` found.
     pub(crate) fn tell(self, py: Python<'_>, held: &mut HeldMemory) {
         for known in self.found {
             drop(held.note(py, known));
