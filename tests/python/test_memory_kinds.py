@@ -176,3 +176,12 @@ def test_the_host_waits_for_the_gpu_of_the_stream_that_was_closed(cuda):
     producer.destroy()
     read = cuda.consumer("dlpack", consumer).read(view)
     assert done(read) == [3.0] * 4
+
+
+def test_whoever_produced_it_without_a_stream_may_work_where_the_memory_is(cuda):
+    x = cuda.array([1.0] * 4, speaks="cai2", memory="managed")
+    there = cuda.stream("there", device=1)
+    seen = cuda.consumer("dlpack", there).read(from_cai(x, stream=-1, device=(2, 1)))
+    seen.release()
+    cuda.legacy.fill(x, 2.0)
+    assert done(seen) == [1.0] * 4
