@@ -12,7 +12,7 @@ import capsules
 import numpy as np
 import pytest
 from capsules import HandMade
-from fakes import interface
+from fakes import OnlyCai, interface
 from scenes import done
 from stand_in import Array, count, library, made_on, no_libraries, producer
 
@@ -236,6 +236,11 @@ def test_what_is_read_only_is_read_only_in_numpy(tree, copy, cuda):
         assert made.flags.writeable == (readonly is not True)
         assert made.tolist() == one.tolist()
     assert mine.flags.writeable, "the caller's own stays as it was"
+    dates = OnlyCai(interface(x, typestr="<M8[s]", shape=(1,)), keep=x)
+    for readonly in (True, False, None):
+        made = convert([dates] if tree else dates, "numpy", copy=copy, readonly=readonly)
+        made = made[0] if tree else made
+        assert (made.dtype, made.flags.writeable) == ("<M8[s]", readonly is not True)
     mine.flags.writeable = False
     assert convert(mine, "numpy", readonly=True) is mine
     assert convert(cuda.array([1.0], readonly=True), "numpy").flags.writeable, "a copy"

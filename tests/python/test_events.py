@@ -118,11 +118,12 @@ def test_each_order_of_an_export_is_one_record(theirs, why, door, export, events
     assert fields(record) == (elided(door, why, 1) if why else made(door, theirs, 1, 1))
 
 
-def test_a_wait_on_the_host_is_a_record(events, cuda):
+@pytest.mark.parametrize("door", [from_cai, to_cai], ids=["from_cai", "to_cai"])
+def test_a_wait_on_the_host_is_a_record_of_the_function_that_was_called(door, events, cuda):
     x = cuda.array(shape=4)
-    view = without_warning(type("Waited", (OnlyCai,), {})(interface(x, version=2)))
-    (record,) = events()
-    assert (record.door, record.order, record.why) == ("from_cai", "made", "host wait")
+    view = without_warning(type("Waited", (OnlyCai,), {})(interface(x, version=2)), door)
+    record = events()[0]
+    assert (record.door, record.order, record.why) == (door.__name__, "made", "host wait")
     assert view.stream is None
 
 

@@ -16,7 +16,7 @@ use crate::py::text::shown;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExportRequest {
     Own,
-    /// The same pinned or managed memory, exported as a GPU's.
+    /// Pinned or managed memory, exported as memory of a GPU.
     Shared(Device),
     OnHost,
     Copy(CopyTarget),
