@@ -112,6 +112,10 @@ pub fn current() -> Result<Handle> {
     }
 }
 
+fn number_of(process: Option<Process>) -> u64 {
+    process.map_or(0, |by| u64::from(by.number()) + 1)
+}
+
 fn process_of(number: &AtomicU64) -> Option<Process> {
     let by = number.load(Ordering::Acquire).checked_sub(1)?;
     u32::try_from(by).ok().map(Process::numbered)
@@ -128,7 +132,7 @@ pub fn prepared(detach: impl FnOnce(BlockingCall<'_>)) -> Result<Handle> {
 
 pub fn install(simulated: Option<Arc<Simulated>>) -> Option<Arc<Simulated>> {
     let mut installed = STAND_INS.simulated.lock().unwrap_or_else(PoisonError::into_inner);
-    let by = simulated.as_ref().map_or(0, |machine| u64::from(machine.process().number()) + 1);
+    let by = number_of(simulated.as_ref().map(|machine| machine.process()));
     STAND_INS.simulating.store(by, Ordering::Release);
     std::mem::replace(&mut *installed, simulated)
 }
@@ -144,7 +148,7 @@ pub fn borrow(borrowed: Option<BorrowedDevice>) {
         (Some(known), Some(found)) if known.is(found) => return,
         _ => {}
     }
-    let by = borrowed.as_ref().map_or(0, |device| u64::from(device.process().number()) + 1);
+    let by = number_of(borrowed.as_ref().map(BorrowedDevice::process));
     STAND_INS.borrowing.store(by, Ordering::Release);
     let before = std::mem::replace(&mut *place, borrowed.map(Arc::new));
     drop(place);
