@@ -10,7 +10,7 @@ import pytest
 from moving import BEFORE_OR_NONE, GIVEN, exporter_before, host_waits, moved, stream_before
 from scenes import done
 
-from cai_bridge import from_cai, to_cai, to_dlpack
+from cai_bridge import adapt, from_cai, to_cai, to_dlpack
 from cai_bridge.testing import _current_streams
 
 
@@ -68,6 +68,26 @@ def test_one_that_named_no_stream_is_heard_after_a_consumer_that_named_its_own(c
     seen = consumer.read(copy)
     copy.release()
     assert done(seen) == [2.0] * 4
+
+
+def test_one_that_named_no_stream_before_a_call_waits_for_consumers_on_the_streams_it_had(cuda):
+    consumers, then = [cuda.stream("first"), cuda.stream("second")], cuda.stream("then")
+    array = cuda.array([1.0] * 4, speaks="cai3", name="x")
+    seen, kept = [], []
+
+    @adapt(to="dlpack")
+    def function(x):
+        for before, stream in zip([None, *consumers], consumers, strict=False):
+            moved(array, before, stream)
+            kept.append(capsules.take(x.__dlpack__(stream=stream)))
+        moved(array, consumers[-1], then)
+        for stream in consumers:
+            stream.wait(then.record())
+            seen.append(stream.read(array))
+
+    function(array)
+    then.fill(array, 3.0)
+    assert [done(one) for one in seen] == [[2.0] * 4] * 2
 
 
 class Around:

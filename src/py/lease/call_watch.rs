@@ -30,9 +30,14 @@ impl CallWatch {
     pub(crate) fn settle(self, py: Python<'_>, read: bool) -> Result<(), Failure<PyErr>> {
         let mut uses: Vec<ConsumerSide> = Vec::new();
         for (number, mut left) in self.conversion.close() {
-            if read && number == 0 && matches!(left.consumer, Consumer::Unread) {
-                left.consumer = Consumer::Unnamed(Vec::new());
-            }
+            left.consumer = match left.consumer {
+                Consumer::Unread if read && number == 0 => Consumer::Unnamed(Vec::new()),
+                // Only the holder knows the stream: the producer named it after this watch began.
+                Consumer::OnProducer(Some(known)) if self.producer_side.unnamed.is_some() => {
+                    Consumer::On(known)
+                }
+                consumer => consumer,
+            };
             let mut left = Some(left);
             for known in &mut uses {
                 left = left.and_then(|left| known.merge(left));
