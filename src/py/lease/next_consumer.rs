@@ -77,7 +77,10 @@ impl HeldMemory {
         let known = if let Some(kept) = kept {
             line = line_of(py, kept)?;
             kept.clone_ref(py)
-        } else if let Some(kept) = self.producer_side.keeper_of(on.stream()) {
+        } else if let Some(kept) =
+            self.producer_side.keeper_of(on.stream()).filter(|kept| kept.is(on))
+        {
+            // A copy for another GPU is not made on the stream on which the array is ready.
             KnownStream::Kept(kept.clone_ref(py))
         } else {
             let vouched = StreamRef::vouched(py, &self.driver, on.stream(), on.place())?;
