@@ -118,7 +118,7 @@ $(VENV)/cargo/bin/cargo-mutants:
 mutants: $(VENV)/cargo/bin/cargo-mutants  ## Change the core's code, and show that its tests notice
 	$(VENV)/cargo/bin/cargo-mutants mutants --output target
 
-mutants-py-layer: $(VENV)/.tools  ## Make mistakes in the Python layer, and show that its tests notice
+mutants-py-layer: $(VENV)/.tools $(FAKES)/.built  ## Make mistakes in the Python layer, and show that its tests notice
 	$(BIN)/python -m tests.mutants.py_layer
 
 # Those of drawn.txt, a SHARD of them; DRAW=300 takes as many others, by SEED.

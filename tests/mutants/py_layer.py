@@ -4,7 +4,8 @@
 
 py_layer.toml has the mistakes. Each is made in a copy of the tree, built as `make dev` builds, and
 its tests run until one fails; `--whole` runs the whole suite instead. Exits with 1 where a mistake
-is not noticed, and with 2 where one cannot be made: its place is gone, or does not build.
+is not noticed, and with 2 where one cannot be made: its place is gone, or does not build. Run
+`make fakes` before: some tests need the stubs of libcuda.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 COPY = ROOT / "target" / "py_layer"
+STUBS = Path(".venv") / "fakes"
 LEFT_OUT = shutil.ignore_patterns("target", ".venv*", ".git", "site", "dist", "*.so", "__pycache__")
 
 
@@ -59,6 +61,7 @@ def copied() -> None:
         if old.name != "target":
             shutil.rmtree(old) if old.is_dir() else old.unlink()
     shutil.copytree(ROOT, COPY, ignore=LEFT_OUT, dirs_exist_ok=True, symlinks=True)
+    shutil.copytree(ROOT / STUBS, COPY / STUBS)
 
 
 def built() -> bool:
@@ -122,6 +125,8 @@ def main() -> None:
         except (OSError, ValueError) as error:
             lost.append(str(error))
     print("\n".join(lost), end="\n" * bool(lost))
+    if not (ROOT / STUBS / "libcuda.so.1").exists():
+        sys.exit(f"{STUBS} has no stubs of libcuda, which some tests need: run make fakes")
     copied()
     files = [] if asked.whole else sorted({name for one in chosen for name in one.tests})
     if not built():
