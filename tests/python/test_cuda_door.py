@@ -324,9 +324,10 @@ def test_whatever_an_entry_point_answers_is_an_error_and_all_works_again(code):
     """)
 
 
-def test_a_stream_that_another_thread_takes_while_torchs_pool_is_listed_is_of_the_pool():
+def test_torchs_pool_is_listed_whole_and_leaves_the_threads_context_as_it_was():
     said = run("""
-        made = 0
+        made, context = 0, ctypes.c_void_p()
+        say("current", 0)
 
         class PoolStream:
             @staticmethod
@@ -335,6 +336,9 @@ def test_a_stream_that_another_thread_takes_while_torchs_pool_is_listed_is_of_th
 
             def __init__(self, device, priority):
                 global made
+                # PyTorch makes its context current, and leaves it so.
+                driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+                driver.cuCtxSetCurrent(context)
                 # The third of the pool goes to another thread while this one lists it.
                 made += 2 if made == 2 else 1
                 self.cuda_stream = 0x5000_0000 + 16 * ((made - 1) % 4)
@@ -344,7 +348,9 @@ def test_a_stream_that_another_thread_takes_while_torchs_pool_is_listed_is_of_th
         for number in range(4):
             to_cai(Array(stream=1), stream=0x5000_0000 + 16 * number).release()
         print(calls("cuModuleUnload"))
+        driver.cuCtxGetCurrent(ctypes.byref(context))
+        print(context.value)
         to_cai(Array(stream=1), stream=0x5000_1000).release()
         print(calls("cuModuleUnload"))
     """)
-    assert said.split() == ["0", "3"], "the first wait looks three times"
+    assert said.split() == ["0", "None", "3"], "the first wait looks three times"

@@ -7,7 +7,9 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 
+use crate::device::Place;
 use crate::driver::Handle;
+use crate::order;
 use crate::py::interpreter::answered;
 use crate::py::library::{self, StreamPool};
 use crate::py::this_thread::DOING;
@@ -39,14 +41,15 @@ pub(super) fn has(py: Python<'_>, driver: &Handle, handle: u64, ordinal: i32) ->
     if DOING.with(|doing| doing.pooled.get()) == Some((handle, ordinal)) {
         return Ok(true);
     }
-    let has = is_listed(py, handle, ordinal)?;
+    let has = is_listed(py, driver, handle, ordinal)?;
     if has {
         DOING.with(|doing| doing.pooled.set((handle, ordinal)));
     }
     Ok(has)
 }
 
-fn is_listed(py: Python<'_>, handle: u64, ordinal: i32) -> PyResult<bool> {
+fn is_listed(py: Python<'_>, driver: &Handle, handle: u64, ordinal: i32) -> PyResult<bool> {
+    let driver = driver.get()?;
     for (at, pool) in library::pools().iter().enumerate() {
         if let Some(known) = known(at, ordinal, handle) {
             if known {
@@ -54,7 +57,9 @@ fn is_listed(py: Python<'_>, handle: u64, ordinal: i32) -> PyResult<bool> {
             }
             continue;
         }
-        let Some(mut handles) = answered(py, pool.list(py, ordinal))?.flatten() else { continue };
+        // A library that makes its pool now leaves its context current.
+        let list = order::within(driver, Place::gpu(ordinal), |_| pool.list(py, ordinal));
+        let Some(mut handles) = answered(py, list)?.flatten() else { continue };
         handles.sort_unstable();
         let has = handles.binary_search(&handle).is_ok();
         POOLS.has_apart.fetch_or(pool.is_apart(), Ordering::Relaxed);

@@ -160,6 +160,12 @@ entries! {
             context => put(device, ((context - PRIMARY) / 0x1000) as c_int),
         }
     }
+    cuCtxSetCurrent(context: Context) {
+        CURRENT.with_borrow_mut(|stack| {
+            stack.pop();
+            stack.push(context as usize);
+        });
+    }
     cuCtxPushCurrent_v2(context: Context) {
         CURRENT.with_borrow_mut(|stack| stack.push(context as usize));
     }
