@@ -4,7 +4,7 @@ import gc
 import random
 import signal
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 
 import capsules
 import pytest
@@ -18,18 +18,11 @@ from cai_bridge.testing import simulated_cuda
 # Files of few tests that run for ten seconds and more, the longest first. xdist begins with the
 # files of most tests: these would be its last, and one process would wait for another's.
 LONG = (
-    *("test_planted", "test_perturb_unlike", "test_soak_libraries", "test_soak"),
-    *("test_perturb_named", "test_cli_hostile", "test_perturb_races"),
-    *("test_pytest_plugin", "test_cuda_door", "test_perturb_gates", "test_perturb_says"),
-    *("test_perturb_seen", "test_forks", "test_pytest_plugin_adapters"),
-    *(
-        "test_soak_perturb",
-        "test_soak_races",
-        "test_races_named",
-        "test_pytest_plugin_mistakes",
-        "test_foreign_state",
-    ),
-    *("test_matrix_processes", "test_flat", "test_isolated"),
+    "planted flat pytest_plugin_adapters conformance_right perturb_named perturb_races isolated "
+    "soak_races conformance_of_views soak_libraries conformance_reference share perturb_says "
+    "perturb_unlike perturb_seen conformance_evidence soak conformance_judging pytest_plugin "
+    "perturb_gates bridged_producers nanobind races_named host_wait cli_hostile cuda_door "
+    "soak_perturb gate adapters leaks cli pytest_plugin_mistakes endings matrix_processes"
 )
 
 
@@ -56,9 +49,9 @@ def pytest_configure(config):
 def long_first(items):
     """Put the files in the order in which xdist is to give them out."""
     tests = Counter(item.path for item in items)
-    places = {name: place for place, name in enumerate(LONG)}
+    places = {f"test_{name}": place for place, name in enumerate(LONG.split())}
     items.sort(
-        key=lambda item: (places.get(item.path.stem, len(LONG)), -tests[item.path], item.path)
+        key=lambda item: (places.get(item.path.stem, len(places)), -tests[item.path], item.path)
     )
 
 
@@ -78,11 +71,17 @@ def argue(config, items):
 
 def leave_some(config, items):
     """Leave out most cases of a test with the mark `some`, always the same ones."""
-    left, out = [], []
+    tests = defaultdict(list)
     for item in items:
-        mark = item.get_closest_marker("some")
-        case = zlib.crc32(item.name.encode())
-        (out if mark is not None and case % mark.args[0] else left).append(item)
+        if mark := item.get_closest_marker("some"):
+            tests[item.nodeid.partition("[")[0], mark.args[0]].append(item)
+    out = []
+    for (_, one_in), cases in tests.items():
+        # By their names: with every n-th one, some values of crossed parameters would never run.
+        cases.sort(key=lambda item: zlib.crc32(item.name.encode()))
+        out += cases[-(-len(cases) // one_in) :]
+    gone = set(out)
+    left = [item for item in items if item not in gone]
     items[:] = left
     config.hook.pytest_deselected(items=out)
 

@@ -53,6 +53,7 @@ LABS = [
 ]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(("role", "owner", "name", "broken"), LABS)
 def test_a_right_library_is_not_accused_of_what_a_lab_gets_wrong(
     role, owner, name, broken, lab, monkeypatch

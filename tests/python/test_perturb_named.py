@@ -185,6 +185,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", CHAINS)
 def test_of_all_that_is_late_with_it_the_last_that_matters_is_named(name, run):
     _, found = run(CHAINS[name], *OPTIONS.get(name, ()), named=True)

@@ -76,6 +76,7 @@ SLOW = f"""{COUNTED}
 
 
 # Those in which the run under seed 1, the fourth, is not a slow one.
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("start", "often"),
     [

@@ -48,6 +48,7 @@ def needs_one_thread(row):
         pytest.skip("what the main thread made is let go of by the main thread")
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("key", FAULTS, ids=named)
 def test_a_planted_fault_is_caught_by_name(key, lab):
     role, name = key
@@ -57,7 +58,7 @@ def test_a_planted_fault_is_caught_by_name(key, lab):
     assert [one.name for one in report.failed] == row["caught"]
 
 
-@pytest.mark.some(9)
+@pytest.mark.some(27)
 @pytest.mark.parametrize("key", SAMPLE, ids=named)
 def test_a_planted_fault_leads_no_failure_of_another_demand(key, lab):
     role, name = key
@@ -115,6 +116,7 @@ JUDGED = [
 ]
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("key", dict.fromkeys(JUDGED), ids=named)
 def test_an_unusual_library_that_is_right_is_not_accused(key, lab):
     role, name = key
@@ -163,6 +165,7 @@ def test_what_rows_name_exists_and_there_are_enough():
 AXES = {"layout": 1, "dtype": 1, "work": 1, "stream": 1, "route": 1, "moment": 1}
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("axis", AXES)
 def test_each_axis_finds_faults_that_are_missed_without_it(axis, lab):
     missed = planted.missed_without(axis, lab, enough=AXES[axis])

@@ -40,7 +40,7 @@ class Failing(toy_library.Producer):
 class Slow(toy_library.Producer):
     def readonly(self, array):
         import time
-        time.sleep(0.2)
+        time.sleep(0.04)
         return array
 """
 

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("start", range(0, 1000, 250))
 def test_what_is_proven_of_random_programs_is_a_race_and_most_races_are(start):
     found = judge_random(range(start, start + 250))
@@ -22,6 +23,7 @@ def test_what_is_proven_of_random_programs_is_a_race_and_most_races_are(start):
     assert found.seen == found.racy >= 125, found
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("start", [0, 50])
 def test_of_careful_programs_nothing_is_proven_and_of_sloppy_ones_most_races_are(start):
     careful = judge_shared(range(start, start + 50), careful=True)
