@@ -117,15 +117,16 @@ impl Buffer {
         self.check(driver)?;
         within(driver, on.place(), |_| {
             if self.pooled {
-                return driver.free_on(self.ptr, on);
+                driver.free_on(self.ptr, on)?;
+            } else if driver.capture_status(on)? == CaptureStatus::Outside {
+                driver.free_now(self.ptr)?;
+            } else {
+                return Err(failed("cuMemFree", STREAM_CAPTURE_UNSUPPORTED));
             }
-            match driver.capture_status(on)? {
-                CaptureStatus::Outside => driver.free_now(self.ptr),
-                _ => Err(failed("cuMemFree", STREAM_CAPTURE_UNSUPPORTED)),
-            }
-        })?;
-        *self = Self::NONE;
-        Ok(())
+            // Here, and not after `within`, which can still fail: a caller that tries again must not free twice.
+            *self = Self::NONE;
+            Ok(())
+        })
     }
 }
 

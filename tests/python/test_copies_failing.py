@@ -85,11 +85,19 @@ HALFWAY = [(HERE, "cuMemcpy2DAsync"), (THERE, "cuMemcpy3DPeerAsync"), (HOST, "cu
 @pytest.mark.parametrize(("to", "call"), HALFWAY)
 @pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize("ready", ["p", "own"])
-def test_a_copy_that_fails_halfway_is_waited_for_and_its_memory_freed(ready, to, call, nth, cuda):
-    # The consumer's stream is not of another GPU, whose legacy default stream makes the copy there.
-    p, c = cuda.stream("p"), cuda.stream("c")
+@pytest.mark.parametrize("by", ["object", "handle"])
+def test_a_copy_that_fails_halfway_is_waited_for_and_its_memory_freed(
+    by, ready, to, call, nth, cuda
+):
+    # A stream that is not of another GPU makes no copy there: its legacy default stream does.
+    p, c = cuda.stream("p"), cuda.stream("c", device=int(by == "handle" and to == THERE))
     x = cuda.array([[1.0, 2.0], [3.0, 4.0]], strides="F", speaks="cai", stream=p)
-    wishes = {"stream": c, "dl_device": to, "copy": True, "max_version": NEWEST}
+    wishes = {
+        "stream": c if by == "object" else c.handle,
+        "dl_device": to,
+        "copy": True,
+        "max_version": NEWEST,
+    }
     view = from_cai(x if ready == "p" else to_cai(x, stream=cuda.stream("own")))
     cuda.fail(call, nth)
     with pytest.raises(DriverError, match=rf"^{call}: got CUDA_ERROR_OUT_OF_MEMORY"):

@@ -120,7 +120,7 @@ VIEWS = {
     "of a dict": lambda scene: from_cai(scene.array("cai3")),
     "of pinned memory": lambda scene: from_cai(scene.array("cai3", "pinned")),
     "declared": lambda scene: from_cai(scene.array("cai2"), stream=scene.producer),
-    "of a tensor": lambda scene: from_cai(to_cai(scene.array("exchange"), stream=scene.producer)),
+    "of a tensor": lambda scene: from_cai(consumed(scene, "exchange", scene.produced_on)),
 }
 
 
@@ -293,6 +293,30 @@ def test_an_end_raises_nothing_and_loses_nothing(what, home, produced_on, given,
         return lambda: ENDS[how](holder)
 
     prove(produced_on, case, borne=True)
+
+
+class NamesNone:
+    """An exporter of a type that nobody knows, whose dict comes to name no stream."""
+
+    def __init__(self, array):
+        self.array, self.named = array, {}
+
+    @property
+    def __cuda_array_interface__(self):
+        return {**self.array.__cuda_array_interface__, **self.named}
+
+
+@pytest.mark.parametrize("given", STREAMS)
+@pytest.mark.parametrize("produced_on", STREAMS)
+def test_the_end_of_what_an_exporter_names_no_stream_for_any_more(produced_on, given):
+    def case(scene):
+        exporter = NamesNone(scene.array("cai3"))
+        view = to_cai(exporter, stream=scene.stream(given))
+        scene.cuda.consumer("cai-waits", scene.stream(given)).read(view)
+        exporter.named["stream"] = None
+        return view.release
+
+    prove(produced_on, case)
 
 
 def test_what_was_put_off_is_done_at_a_later_call_whatever_failed_meanwhile():

@@ -73,6 +73,7 @@ impl HeldMemory {
         kept: Option<&KnownStream>,
         on: Alive<'_>,
     ) -> PyResult<()> {
+        self.consumer_side.at = on.place();
         let mut line = None;
         let known = if let Some(kept) = kept {
             line = line_of(py, kept)?;

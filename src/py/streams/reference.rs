@@ -267,20 +267,22 @@ impl StreamRef {
         Ok(if differs { None } else { Some(Ready::On(alive)) })
     }
 
-    /// Whether the stream's context is known to exist still. Always true for a default stream.
-    pub(crate) fn is_of_this_life(&self, driver: &Handle) -> bool {
-        life(driver, self.stream(), self.place).is_ok_and(|life| life == self.life)
+    /// Whether the stream's context still exists. Always true for a default stream.
+    pub(crate) fn is_of_this_life(&self, driver: &Handle) -> Result<bool> {
+        goes_on(life(driver, self.stream(), self.place), self.life)
     }
 
     /// Whether the stream's only keeper was asked and did not confirm the stream, while the stream's context still
     /// exists. Call this only after [`Self::confirm`] has returned `None`.
-    pub(crate) fn is_dropped(&self, py: Python<'_>, driver: &Handle) -> bool {
+    pub(crate) fn is_dropped(&self, py: Python<'_>, driver: &Handle) -> Result<bool> {
         let asked = match &self.keeper {
             Keeper::Exporter(exporter) => exporter.1.is_none(),
             keeper => matches!(keeper, Keeper::Object(_)),
         };
         let is_asked = asked && !is_unasked() && !self.is_of_garbage(py);
-        is_asked && matches!(self.stream(), Stream::Handle(_)) && self.is_of_this_life(driver)
+        Ok(is_asked
+            && matches!(self.stream(), Stream::Handle(_))
+            && self.is_of_this_life(driver)?)
     }
 
     pub(crate) fn is_of_garbage(&self, py: Python<'_>) -> bool {

@@ -117,12 +117,12 @@ pub(super) fn gather<'a>(
     };
     all.add(Role::Producer, producer);
     if let (None, Some(kept)) = (producer, &producer_side.stream) {
-        all.add_dropped(py, kept);
+        all.add_dropped(py, kept)?;
     }
     for known in producer_side.upstream.iter() {
         match known {
             KnownStream::Kept(kept) => match kept.confirm(py, driver)? {
-                None => all.add_dropped(py, kept),
+                None => all.add_dropped(py, kept)?,
                 alive => all.add(Role::Upstream, alive),
             },
             KnownStream::Lost(name) => {
@@ -165,12 +165,13 @@ impl<'a> Gathered<'a> {
         self.streams.extend(alive.map(|alive| (role, Found::Alive(alive))));
     }
 
-    fn add_dropped(&mut self, py: Python<'_>, kept: &StreamRef) {
-        if kept.is_dropped(py, self.driver) {
+    fn add_dropped(&mut self, py: Python<'_>, kept: &StreamRef) -> Result<()> {
+        if kept.is_dropped(py, self.driver)? {
             let handle = kept.stream().handle();
             self.dropped.push(handle);
             self.streams.push((Role::Upstream, Found::Lost(handle)));
         }
+        Ok(())
     }
 
     /// If `dropped` is not empty, adds the producer's recorded stream as a user's stream that may be destroyed.
@@ -202,7 +203,7 @@ impl<'a> Gathered<'a> {
         kept: &'a StreamRef,
     ) -> Result<(), Failure<PyErr>> {
         match kept.confirm(py, self.driver)? {
-            None if kept.is_of_this_life(self.driver) => self.add_lost(kept.name()),
+            None if kept.is_of_this_life(self.driver)? => self.add_lost(kept.name()),
             // The stream's context was destroyed, and the stream's work with it.
             None => self.add(Role::User, Some(Alive::standing_in(consumer_side.at))),
             alive => self.add(Role::User, alive),
