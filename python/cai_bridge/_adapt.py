@@ -86,7 +86,8 @@ def adapt(
 
     After the call has returned or raised, the caller has the memory back: the stream of each array
     waits for the function's work. This also holds if the function keeps or returns an argument, or
-    an array that it made from one.
+    an array that the bridge made from one. An array that is of the function's library already is
+    not converted, and nothing waits for its sake.
 
     Parameters
     ----------

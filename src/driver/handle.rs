@@ -43,6 +43,16 @@ impl Handle {
         matches!(self, Self::Cuda).then(Cuda::get)
     }
 
+    /// Whether both are one driver: one address means the same memory in both.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Cuda, Self::Cuda) => true,
+            (Self::Simulated(one), Self::Simulated(other)) => Arc::ptr_eq(one, other),
+            (Self::Borrowed(one), Self::Borrowed(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     pub fn machine(&self) -> Option<&dyn Machine> {
         match self {
             Self::Cuda => None,

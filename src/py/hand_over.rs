@@ -23,7 +23,8 @@ pub(crate) struct Recipient<'a, 'py> {
     pub(crate) array: Option<&'a Descriptor>,
     /// The stream on which the array is ready; `None` if the hand-over must find that stream.
     pub(crate) ready_on: Option<Alive<'a>>,
-    /// For an array imported by DLPack: the stream that the array's CAI dict names.
+    /// For an array imported by DLPack: the stream that the array's CAI dict names. For a capsule of the bridge that was
+    /// made for a stream which nothing keeps: the producer's stream.
     pub(crate) dict_stream: Option<Alive<'a>>,
 }
 
@@ -41,6 +42,7 @@ pub(crate) fn hand_over<'a, 'py: 'a>(
     source: &mut HeldMemory,
     to: &Recipient<'a, 'py>,
 ) -> PyResult<()> {
+    source.join_calls(py, to.array);
     if stays(door, py, source, to, Elided::SameStream)? {
         return Ok(());
     }
@@ -70,9 +72,11 @@ pub(crate) fn hand_over_all<'a, 'py: 'a>(
     look(py);
     let (mut moved, mut last) = (SmallVec::<[_; 4]>::new(), None);
     for (item, source) in sources.iter_mut().enumerate() {
+        let to = consumer(item);
+        source.join_calls(py, to.array);
         let now = Some((source.ready, source.producer_side.place));
         let why = if last == now { Elided::Together } else { Elided::SameStream };
-        if stays(door, py, source, &consumer(item), why).map_err(about(item))? {
+        if stays(door, py, source, &to, why).map_err(about(item))? {
             last = now;
         } else {
             moved.push(item);

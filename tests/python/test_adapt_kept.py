@@ -85,6 +85,15 @@ MADE = {
         "stand_in",
         lambda cuda, a, mine: read_by_dlpack(cuda, from_cai(a.view), mine),
     ),
+    "a tensor of a library's array": (
+        "stand_in",
+        lambda cuda, a, mine: read_by_dlpack(cuda, from_cai(a), mine),
+    ),
+    "a view of a library's array for a stream": ("stand_in", with_view_for_a_stream),
+    "a tree of a library's array": (
+        "stand_in",
+        lambda cuda, a, mine: with_view_for_a_stream(cuda, convert([a], "dlpack")[0], mine),
+    ),
 }
 
 

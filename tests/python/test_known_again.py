@@ -49,6 +49,20 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "non-blocking"])
+@pytest.mark.parametrize("by", ["cai", "a tree", "dlpack"])
+def test_a_capsule_for_a_bare_handle_is_ready_after_its_producers_work(by, blocking, cuda):
+    p, v, c = cuda.stream("p"), cuda.stream("v", blocking=blocking), cuda.stream("c")
+    x = cuda.array([1.0] * 4, speaks="cai3", stream=p, name="x")
+    capsule = to_dlpack(x).__dlpack__(stream=v.handle)
+    if by == "dlpack":
+        seen = cuda.consumer("dlpack", c).read(to_dlpack(capsule))
+    else:
+        taken = to_cai(capsule, stream=c) if by == "cai" else convert([capsule], "cai", stream=c)[0]
+        seen = c.read(taken)
+    assert done(seen) == [1.0] * 4
+
+
+@pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "non-blocking"])
 @pytest.mark.parametrize("ends", ["dropped", "released on the handle's stream"])
 @pytest.mark.parametrize("how", BY_HAND)
 def test_the_producer_waits_for_whoever_took_its_memory(how, ends, blocking, cuda):

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::consumer_side::{Consumer, ConsumerSide};
-use super::conversion::{Conversion, ConversionMember};
+use super::conversion::{Conversion, ConversionMember, any_in_progress, in_progress};
 use super::end::{EndContext, UnsettledEnd};
 use super::held_memory::{HeldMemory, MemoryOwner};
 use super::producer_side::ProducerSide;
+use crate::descriptor::Descriptor;
 use crate::driver::fork::Process;
 use crate::error::Result;
 use crate::lease::{Failure, Settlement};
@@ -68,6 +69,7 @@ impl CallWatch {
 
 impl Drop for CallWatch {
     fn drop(&mut self) {
+        self.conversion.end();
         drop(self.conversion.close());
     }
 }
@@ -79,7 +81,7 @@ impl HeldMemory {
             end: EndContext { in_call: true, ..self.end() },
             process: self.process,
             producer_side: self.producer_side.clone_ref(py),
-            conversion: Arc::default(),
+            conversion: Conversion::begin(&self.driver, &self.array),
             _held: self.share_owner(py)?,
         };
         let outer = self.conversion.take();
@@ -87,6 +89,27 @@ impl HeldMemory {
             ConversionMember::new(&watch.conversion, self.consumer_side.clone_ref(py), outer);
         self.conversion = Some(Box::new(member));
         Ok(watch)
+    }
+
+    /// If the memory is an argument of a call in progress, records the holder's users for that call too: the function
+    /// may have imported its own library's array of the memory. `exported` is a view's array; `None` for
+    /// the holder's own.
+    #[inline]
+    pub(crate) fn join_calls(&mut self, py: Python<'_>, exported: Option<&Descriptor>) {
+        if any_in_progress() {
+            self.join_each(py, exported);
+        }
+    }
+
+    #[cold]
+    fn join_each(&mut self, py: Python<'_>, exported: Option<&Descriptor>) {
+        for conversion in in_progress(&self.driver, exported.unwrap_or(&self.array)) {
+            if !self.members().any(|member| member.is_of(&conversion)) {
+                let outer = self.conversion.take();
+                let first = self.consumer_side.clone_ref(py);
+                self.conversion = Some(Box::new(ConversionMember::new(&conversion, first, outer)));
+            }
+        }
     }
 
     fn members(&self) -> impl Iterator<Item = &ConversionMember> {

@@ -1,10 +1,15 @@
 //! A conversion: the holders of an array argument's memory during a call, each with its users. When a holder ends, the
 //! producer's stream waits for that holder's users. At the call's end, the producer's stream waits for the users of the
-//! remaining holders.
+//! remaining holders. An import of the same memory during the call joins as a further holder.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use smallvec::SmallVec;
+
 use super::consumer_side::ConsumerSide;
+use crate::descriptor::Descriptor;
+use crate::driver::Handle;
 
 /// Each holder's users, by the holder's number. The converted array is holder 0.
 #[derive(Debug, Default)]
@@ -31,6 +36,67 @@ impl Conversion {
     }
 }
 
+/// An array argument of a call in progress.
+struct Argument {
+    conversion: Arc<Conversion>,
+    driver: Handle,
+    start: u64,
+    length: u64,
+}
+
+struct InProgress {
+    arguments: Mutex<Vec<Argument>>,
+    count: AtomicUsize,
+}
+
+static IN_PROGRESS: InProgress =
+    InProgress { arguments: Mutex::new(Vec::new()), count: AtomicUsize::new(0) };
+
+fn arguments() -> MutexGuard<'static, Vec<Argument>> {
+    IN_PROGRESS.arguments.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether any call with an array argument is in progress.
+#[inline]
+pub(super) fn any_in_progress() -> bool {
+    IN_PROGRESS.count.load(Ordering::Acquire) != 0
+}
+
+/// The conversions in progress whose memory overlaps with that of `array`.
+#[cold]
+pub(super) fn in_progress(driver: &Handle, array: &Descriptor) -> SmallVec<[Arc<Conversion>; 2]> {
+    let (start, length) = array.span();
+    let is_of = |argument: &&Argument| {
+        argument.start < start.saturating_add(length)
+            && argument.start.saturating_add(argument.length) > start
+            && argument.driver.is_same(driver)
+    };
+    arguments().iter().filter(is_of).map(|argument| Arc::clone(&argument.conversion)).collect()
+}
+
+impl Conversion {
+    pub(super) fn begin(driver: &Handle, array: &Descriptor) -> Arc<Self> {
+        let (conversion, driver, (start, length)) =
+            (Arc::<Self>::default(), driver.clone(), array.span());
+        let argument = Argument { conversion: Arc::clone(&conversion), driver, start, length };
+        arguments().push(argument);
+        IN_PROGRESS.count.fetch_add(1, Ordering::Release);
+        conversion
+    }
+
+    /// A second call does nothing.
+    pub(super) fn end(&self) {
+        let mut arguments = arguments();
+        let is_own = |one: &Argument| std::ptr::eq(Arc::as_ptr(&one.conversion), self);
+        let place = arguments.iter().position(is_own);
+        let gone = place.map(|place| arguments.swap_remove(place));
+        drop(arguments);
+        if gone.is_some() {
+            IN_PROGRESS.count.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct ConversionMember {
     conversion: Arc<Conversion>,
@@ -52,6 +118,10 @@ impl ConversionMember {
         }
         drop(uses);
         Self { conversion: Arc::clone(conversion), number, outer }
+    }
+
+    pub(super) fn is_of(&self, conversion: &Arc<Conversion>) -> bool {
+        Arc::ptr_eq(&self.conversion, conversion)
     }
 
     pub(super) fn join(&self, first: ConsumerSide, outer: Option<Box<Self>>) -> Self {

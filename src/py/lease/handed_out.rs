@@ -17,25 +17,31 @@ impl HeldMemory {
         self.known = self.known_as(py, array, None);
     }
 
-    /// Like [`Self::register`], for a capsule, which names no stream. If something keeps the stream on which the array
-    /// is ready, also records that stream, unless it is the legacy default stream of the consumer's place.
+    /// Like [`Self::register`], for a capsule, which names no stream. Also records the stream on which the array is
+    /// ready, unless it is the legacy default stream of the consumer's place.
     pub(crate) fn register_in_capsule(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
         let clone = |kept: &StreamRef| kept.clone_ref(py);
         let kept = match &self.consumer_side.consumer {
-            Consumer::On(known) => known.kept().map(clone),
-            Consumer::OnProducer(_) => self.producer_side.stream.as_ref().map(clone),
+            Consumer::On(known) => Some(known.clone_ref(py)),
+            Consumer::OnProducer(_) => {
+                self.producer_side.stream.as_ref().map(clone).map(KnownStream::Kept)
+            }
             // A consumer that passed -1 leaves the array ready on the same stream as before.
             Consumer::Declined => self.ready.stream().and_then(|ready| {
                 let default = || Alive::default_stream(ready, self.producer_side.place);
                 let kept = self.producer_side.keeper_of(ready).map(clone);
-                kept.or_else(|| default().and_then(StreamRef::of_default))
+                let kept = kept.or_else(|| default().and_then(StreamRef::of_default));
+                kept.map(KnownStream::Kept)
             }),
             _ => None,
         };
         // A missing stream means the legacy default stream of the consumer's place, so do not record that stream.
-        let kept = kept.filter(|kept| !kept.is_default(Stream::Legacy, self.consumer_side.at));
-        self.known = self.known_as(py, array, kept.map(KnownStream::Kept));
+        let at = self.consumer_side.at;
+        let is_legacy = |known: &KnownStream| {
+            known.kept().is_some_and(|kept| kept.is_default(Stream::Legacy, at))
+        };
+        self.known = self.known_as(py, array, kept.filter(|known| !is_legacy(known)));
     }
 
     pub(crate) fn register_whole(&mut self, py: Python<'_>) {
@@ -68,7 +74,7 @@ impl HeldMemory {
         &mut self,
         py: Python<'_>,
         context: usize,
-    ) -> Option<StreamRef> {
+    ) -> Option<KnownStream> {
         if self.producer_side.stream.is_some() {
             return None;
         }
@@ -76,9 +82,7 @@ impl HeldMemory {
             Some(known_memory::From::Ours(producer_side, ready_on)) => {
                 let own = std::mem::replace(&mut self.producer_side, producer_side);
                 self.producer_side.ready_on = own.ready_on;
-                if let Some(KnownStream::Kept(kept)) = ready_on {
-                    return Some(kept);
-                }
+                return ready_on;
             }
             // Another library made the tensor, and may free the memory without the bridge.
             Some(known_memory::From::Same(streams)) => {

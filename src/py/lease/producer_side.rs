@@ -60,6 +60,10 @@ impl ProducerSide {
         }
     }
 
+    pub(crate) fn producer(&self, py: Python<'_>) -> Option<StreamRef> {
+        self.stream.as_ref().map(|producer| producer.clone_ref(py))
+    }
+
     /// The recorded reference to the stream `ready`. The array must be ready on `ready`: this is not checked.
     pub(super) fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
         // Two places have different default streams, so compare the place too.

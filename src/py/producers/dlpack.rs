@@ -27,7 +27,7 @@ use crate::py::interpreter::{answered, detach};
 use crate::py::lease::{HeldMemory, Readiness, Unconsumed, look};
 use crate::py::observe::By;
 use crate::py::source::{check_argument, place_of};
-use crate::py::streams::{StreamArgument, StreamRef, current};
+use crate::py::streams::{KnownStream, StreamArgument, StreamRef, current};
 use crate::py::text::{an_object, refused};
 use crate::stream::{Alive, Ready, Request, Stream};
 
@@ -223,20 +223,27 @@ pub(crate) fn capsule(
     source.produced(Readiness::told(Ready::On(Stream::Legacy)));
     let kept = source.adopt_from_capsule(py, context);
     let own = match &kept {
-        Some(kept) => kept.confirm(py, &source.driver).map_err(PyErr::from)?,
-        None => None,
+        Some(KnownStream::Kept(kept)) => kept.confirm(py, &source.driver).map_err(PyErr::from)?,
+        _ => None,
     };
-    if let (Some(kept), Some(own)) = (&kept, own) {
+    if let (Some(KnownStream::Kept(kept)), Some(own)) = (&kept, own) {
         source.ready = Ready::On(own.stream());
         let is_producers = source.producer_side.is_kept_by(kept);
         source.keep_ready_on((!is_producers).then(|| kept.clone_ref(py)));
     }
     let from = own.unwrap_or(Alive::legacy(place));
+    // Of a stream that nothing keeps, use what that stream waited for.
+    let is_lost = kept.is_some() && own.is_none();
+    let producer = is_lost.then(|| source.producer_side.producer(py)).flatten();
+    let dict_stream = match &producer {
+        Some(producer) => producer.confirm(py, &source.driver).map_err(PyErr::from)?,
+        None => None,
+    };
     hand_over(
         door,
         py,
         &mut source,
-        &Recipient { ready_on: Some(from), ..Recipient::of(argument) },
+        &Recipient { ready_on: Some(from), dict_stream, ..Recipient::of(argument) },
     )?;
     Ok(source)
 }

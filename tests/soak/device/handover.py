@@ -164,6 +164,10 @@ class Bridge(Exports):
         own = None if array.empty else self.confirmed(known, view)
         if known is not None and own is not None:
             ready, on = own, known
+        elif view.user.kind in {"on", "home"} and step.stream != -1 and not array.empty:
+            # Of a stream that nothing keeps the bridge uses what that one waited for.
+            to = ready if step.stream is None else s.stream_of(step.stream)
+            self.edge(self.confirmed(view.home, view), to)
         user = User("unread")
         made = View(view.array, ready, on, view.readonly, place, place, user=user, tensor=True)
         # A tensor of ours leads to the producer that its lease knows.
