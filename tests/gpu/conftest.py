@@ -5,6 +5,7 @@ end.
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,18 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("measured on this GPU")
         for line in lines:
             terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def torchs_pool():
+    """PyTorch's pool of streams is there before any test: to make it, CUDA waits for the GPU.
+
+    Else the bridge makes it at a process's first bare handle, and what a test has pending is done.
+    """
+    if cuda_driver.why_no_gpu() is None and importlib.util.find_spec("torch"):
+        import torch
+
+        torch.cuda.Stream()
 
 
 @pytest.fixture

@@ -93,10 +93,7 @@ def test_a_consumer_that_names_no_stream_is_ordered_on_the_legacy_default_stream
 
 def torch_on(kind: str) -> tuple[Any, Any]:
     torch = pytest.importorskip("torch")
-    # PyTorch makes its pool of streams with the first one, which takes longer than the spins here
-    # where many processes share the GPU.
-    side = torch.cuda.Stream()
-    stream = torch.cuda.default_stream() if kind == "default" else side
+    stream = torch.cuda.default_stream() if kind == "default" else torch.cuda.Stream()
     with torch.cuda.stream(stream):
         tensor = torch.zeros(16, device="cuda")
     return tensor, stream
