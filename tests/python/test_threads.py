@@ -222,6 +222,8 @@ def an_answer_that_asks_again(cuda):
 
 
 # What no one may notice of the thread's end: the same comes of it as of a call before.
+# The refusal shows its address, which has to be the same twice.
+NO_ARRAY = object()
 PROGRAMS = {
     "a dict": lambda cuda: to_cai(array(cuda)).__cuda_array_interface__["shape"],
     "a dict of version 2": lambda cuda: from_cai(only_cai(array(cuda))).shape,
@@ -229,7 +231,7 @@ PROGRAMS = {
     "a refusal": lambda cuda: to_cai(3),
     "a stream that says nothing": a_stream_that_says_nothing,
     "a tree": lambda cuda: repr(convert([(array(cuda),)], "cai"))[:8],
-    "a tree that is refused": lambda cuda: convert([{1, 2}, object(), to_cai], "cai"),
+    "a tree that is refused": lambda cuda: convert([{1, 2}, NO_ARRAY, to_cai], "cai"),
     "a release, and the same again": a_release_and_the_same_again,
     "a chain of ends": a_chain_of_ends,
     "an answer that asks again": an_answer_that_asks_again,
