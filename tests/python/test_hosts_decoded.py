@@ -186,7 +186,7 @@ def memory_of(array, to):
     dtype = np.dtype(getattr(ml_dtypes, name, name))
     if not array.shape[0]:
         return name, [], 0
-    count = array.shape[0] * (2 if array.strides[0] == 2 else 1)
+    count = (array.shape[0] - 1) * array.strides[0] + 1
     read = np.frombuffer(ctypes.string_at(array.data_ptr(), count * dtype.itemsize), dtype)
     return name, read[:: array.strides[0]].astype("float32").tolist(), array.data_ptr()
 
