@@ -13,7 +13,7 @@ from generating import DATA, DOCS, ROOT, code, grid, link, toml
 
 # A kind of error: its comment, name, class, field and the allowed values.
 KIND = re.compile(
-    r'^ {4}///\s*(.+)\n {4}(\w+): (\w+), "([^"]*)", "((?:[^"\\]|\\.)*)";$', re.MULTILINE
+    r'((?:^ {4}///.+\n)+) {4}(\w+): (\w+), "([^"]*)", "((?:[^"\\]|\\.)*)";$', re.MULTILINE
 )
 EXAMPLES = 3
 MEANING = {
@@ -101,7 +101,8 @@ def refusals() -> str:
         if (said := (row["field"], row.get("shown", row["got"]))) not in seen[row["kind"]]:
             seen[row["kind"]].append(said)
     found: dict[str, list[list[str]]] = {name: [] for name in MEANING}
-    for what, kind, short, _, allowed in KIND.findall(source):
+    for comment, kind, short, _, allowed in KIND.findall(source):
+        what = " ".join(line.strip().removeprefix("/// ") for line in comment.splitlines())
         name = f"{short}Error"
         (field, got), *others = seen[kind]
         plain = allowed.replace('\\"', '"')

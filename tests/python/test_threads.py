@@ -221,9 +221,10 @@ def an_answer_that_asks_again(cuda):
     return to_dlpack(asks)
 
 
-# What no one may notice of the thread's end: the same comes of it as of a call before.
-# The refusal shows its address, which has to be the same twice.
+# Its refusal shows its address, which has to be the same twice.
 NO_ARRAY = object()
+
+# What no one may notice of the thread's end: the same comes of it as of a call before.
 PROGRAMS = {
     "a dict": lambda cuda: to_cai(array(cuda)).__cuda_array_interface__["shape"],
     "a dict of version 2": lambda cuda: from_cai(only_cai(array(cuda))).shape,
