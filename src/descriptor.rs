@@ -190,6 +190,12 @@ impl Descriptor {
         self.device = device;
     }
 
+    /// Whether the bytes of [`Self::span`] include some of the `length` bytes from `start`.
+    pub fn overlaps(&self, start: u64, length: u64) -> bool {
+        let (own, long) = self.span();
+        start < own.saturating_add(long) && start.saturating_add(length) > own
+    }
+
     /// The lowest address of the elements' bytes, and the number of bytes from this address to the end of the highest
     /// element, gaps included. (0, 0) without elements.
     pub fn span(&self) -> (u64, u64) {

@@ -65,11 +65,8 @@ pub(super) fn any_in_progress() -> bool {
 /// The conversions in progress whose memory overlaps with that of `array`.
 #[cold]
 pub(super) fn in_progress(driver: &Handle, array: &Descriptor) -> SmallVec<[Arc<Conversion>; 2]> {
-    let (start, length) = array.span();
     let is_of = |argument: &&Argument| {
-        argument.start < start.saturating_add(length)
-            && argument.start.saturating_add(argument.length) > start
-            && argument.driver.is_same(driver)
+        array.overlaps(argument.start, argument.length) && argument.driver.is_same(driver)
     };
     arguments().iter().filter(is_of).map(|argument| Arc::clone(&argument.conversion)).collect()
 }

@@ -267,12 +267,9 @@ pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     if array.ptr() == 0 {
         return;
     }
-    let (start, length) = array.span();
     let mut entries = entries();
     let each = entries.iter_mut().flat_map(|(at, same)| same.iter_mut().map(|entry| (*at, entry)));
-    let is_of = |(at, entry): &(u64, &mut MemoryEntry)| {
-        *at < start.saturating_add(length) && at.saturating_add(entry.length) > start
-    };
+    let is_of = |(at, entry): &(u64, &mut MemoryEntry)| array.overlaps(*at, entry.length);
     let again: Vec<_> =
         each.filter(is_of).map(|(_, entry)| entry.later.add(kept.clone_ref(py))).collect();
     HANDED_OUT.noted.fetch_add(1, Ordering::Release);
