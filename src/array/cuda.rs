@@ -153,6 +153,19 @@ fn pageable<'b>(driver: &dyn Driver, bytes: &'b [u8]) -> Result<Cow<'b, [u8]>> {
     Ok(Cow::Owned(copy))
 }
 
+/// Compiles the kernel, unless that was done before. Call this outside a turn: `compile` is the caller's code, and may
+/// wait for another thread's launch.
+pub(super) fn compile(stream: &Arc<CudaStream>, kernel: &'static Kernel) -> Result<()> {
+    let mut compiled = Ok(());
+    if !kernel.has_code() {
+        unlocked(&mut || {
+            let code = |_| kernel.code().map(drop);
+            compiled = Handle::Cuda.get().and_then(|driver| within(driver, stream.place(), code));
+        });
+    }
+    compiled
+}
+
 /// # Safety
 ///
 /// The kernel's code is complete. The kernel takes these arguments, and touches only the memory of these arguments.

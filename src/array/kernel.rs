@@ -156,6 +156,11 @@ impl Kernel {
     }
 
     #[cfg(feature = "cudarc")]
+    pub(super) fn has_code(&self) -> bool {
+        !matches!(&self.code, KernelCode::Compiled(_, made) if made.get().is_none())
+    }
+
+    #[cfg(feature = "cudarc")]
     pub(super) fn code(&self) -> Result<&[u8]> {
         let (compile, made) = match &self.code {
             KernelCode::Given(code) => return Ok(code),

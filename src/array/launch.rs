@@ -71,6 +71,10 @@ impl<'id, S: WorkStream> Scope<'id, S> {
     ) -> Result<()> {
         let uses: Vec<_> = arguments.uses().into_iter().map(|Used(used)| used).collect();
         let slots = arguments.slots();
+        #[cfg(feature = "cudarc")]
+        if let Backend::Cuda(stream) = self.stream().backend() {
+            cuda::compile(stream, kernel)?;
+        }
         self.in_turn(&uses, || match self.stream().backend() {
             #[cfg(feature = "cudarc")]
             // SAFETY: the caller promises what `cuda::launch` requires.

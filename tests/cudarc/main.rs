@@ -12,8 +12,10 @@ use std::collections::HashMap;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use cai_bridge::cudarc::driver::{CudaStream, sys};
 use cai_bridge::{Array, ArrayMut, ByValue, DeviceStream, Error, ErrorKind, Grid, Kernel, scope};
@@ -36,6 +38,14 @@ static COMPILED: Kernel =
         1 => panic!("no NVRTC"),
         _ => Ok(format!("// made {} run time", "at").into()),
     });
+/// What the two threads of a launch read, and a kernel whose compiler waits for the other thread's launch.
+static READ: OnceLock<Array> = OnceLock::new();
+static COMPILED_BESIDE: Kernel = Kernel::compiled("kernel", || {
+    let (told, done) = channel();
+    std::thread::spawn(move || told.send(read(&own().unwrap(), &KERNEL)));
+    done.recv_timeout(Duration::from_secs(20))??;
+    Ok(b"// made at run time".to_vec())
+});
 static WITH_NUL: Kernel = Kernel::new("kernel", "a\0b");
 
 fn launch(stream: &Arc<CudaStream>, x: &mut ArrayMut) -> Result<(), Error> {
@@ -46,7 +56,15 @@ fn launch(stream: &Arc<CudaStream>, x: &mut ArrayMut) -> Result<(), Error> {
     })
 }
 
-const TESTS: [(&str, Test); 6] = [
+fn read(stream: &Arc<CudaStream>, kernel: &'static Kernel) -> Result<(), Error> {
+    scope(stream, |s| {
+        let x = READ.get().unwrap().on(s)?.view::<f32>()?;
+        // SAFETY: the driver of stubs launches nothing.
+        unsafe { s.launch(kernel, Grid::cover(4, 4), (&x,)) }
+    })
+}
+
+const TESTS: [(&str, Test); 7] = [
     ("a view that cudarc uses on another stream", |mine, other| {
         let mut x = Array::empty::<f32>(mine, &[4])?;
         scope(mine, |s| {
@@ -134,6 +152,11 @@ const TESTS: [(&str, Test); 6] = [
             Ok(())
         },
     ),
+    ("a compiler that waits for another thread's launch on the same memory", |mine, _| {
+        let x = Array::from_slice(mine.alloc_zeros::<f32>(4)?)?;
+        READ.set(x.into()).map_err(|_| "set before")?;
+        Ok(read(mine, &COMPILED_BESIDE)?)
+    }),
     ("slices between two of the crate's own streams", |mine, _| {
         let theirs = std::thread::spawn(own).join().map_err(|_| "a panic")??;
         assert_ne!(mine.cu_stream(), theirs.cu_stream());
