@@ -44,8 +44,15 @@ pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(x.getattr(intern!(py, "__self__"))?.is_instance_of::<PyModule>());
     }
     if x.is_exact_instance_of::<PyFunction>() {
-        let (closure, defaults) = (intern!(py, "__closure__"), intern!(py, "__defaults__"));
-        return Ok(x.getattr(closure)?.is_none() && x.getattr(defaults)?.is_none());
+        for held in
+            [intern!(py, "__closure__"), intern!(py, "__defaults__"), intern!(py, "__kwdefaults__")]
+        {
+            if !x.getattr(held)?.is_none() {
+                return Ok(false);
+            }
+        }
+        // Its attributes.
+        return x.getattr(intern!(py, "__dict__"))?.is_empty();
     }
     if is_builtin_container(x) {
         return are_constants(x);
@@ -60,11 +67,11 @@ fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if x.len()? > LOOKED_AT {
         return Ok(false);
     }
-    let parts = match x.cast::<PyDict>() {
-        Ok(dict) => dict.values().into_any(),
-        Err(_) => x.clone(),
+    let (parts, keys) = match x.cast::<PyDict>() {
+        Ok(dict) => (dict.values().into_any(), Some(dict.keys())),
+        Err(_) => (x.clone(), None),
     };
-    for part in parts.try_iter()? {
+    for part in parts.try_iter()?.chain(keys.into_iter().flatten().map(Ok)) {
         let part = part?;
         // Of inner containers only a tuple of plain values counts. Do not recurse: a container can contain itself.
         let is_constant = if is_builtin_container(&part) {

@@ -1,7 +1,9 @@
 """The dict of a `CaiView` is the array's own at each time, and is read as producers write it."""
 
+import functools
 import gc
 import itertools
+import weakref
 
 import numpy as np
 import pytest
@@ -59,3 +61,35 @@ def test_keys_that_are_equal_but_not_the_same_string_are_found(kind, cuda):
     made = {kind(key): value for key, value in interface(x, stream=1).items()}
     view = from_cai(made, owner=x)
     assert (cuda.read(view), view.stream) == ([1.0] * 4, 1)
+
+
+def with_attribute(x):
+    def function():
+        pass
+
+    function.array = x
+    return function
+
+
+HOLDERS = {
+    "a list": lambda x: [0, x],
+    "a dict's value": lambda x: {"x": x},
+    "a dict's key": lambda x: {x: "x"},
+    "a closure": lambda x: lambda: x,
+    "a default": lambda x: lambda y=x: y,
+    "a keyword's default": lambda x: lambda *, y=x: y,
+    "a function's attribute": with_attribute,
+    "a partial": lambda x: functools.partial(print, x),
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_whatever_holds_the_array_is_an_owner(holder, cuda):
+    x = cuda.array([1.0] * 4, speaks=())
+    view, alive = from_cai(interface(x), owner=HOLDERS[holder](x)), weakref.ref(x)
+    del x
+    assert cuda.read(view) == [1.0] * 4
+    view.release()
+    del view
+    gc.collect()
+    assert alive() is None
