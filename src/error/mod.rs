@@ -187,9 +187,11 @@ impl Error {
 
     /// The values that are allowed.
     pub fn allowed(&self) -> &'static str {
-        match self.driver_code() {
-            Some(DriverCode { code: INVALID_HANDLE, .. }) => "a stream that exists",
-            _ => self.0.kind.allowed(),
+        match (self.0.kind, self.driver_code()) {
+            (Kind::DriverCall, Some(DriverCode { code: INVALID_HANDLE, .. })) => {
+                "streams, events and other handles that exist"
+            }
+            (kind, _) => kind.allowed(),
         }
     }
 
