@@ -129,6 +129,8 @@ pub(crate) fn _start_trace(limit: usize) -> PyResult<()> {
             "trace: got a second trace while one is open{what}; allowed: one at a time"
         )));
     }
+    // Set the number first: a thread that records an event introduces itself once for each number.
+    TRACES.number.fetch_add(1, Ordering::Relaxed);
     *session() = Some(TraceSession {
         began: clock(Instant::now()),
         ended: 0,
@@ -137,7 +139,6 @@ pub(crate) fn _start_trace(limit: usize) -> PyResult<()> {
         records: VecDeque::new(),
         threads: Vec::new(),
     });
-    TRACES.number.fetch_add(1, Ordering::Relaxed);
     introduce();
     rebuild_interest_cache();
     Ok(())
