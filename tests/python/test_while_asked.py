@@ -124,24 +124,35 @@ def test_to_ask_a_registered_library_imports_nothing(cuda, no_libraries, monkeyp
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_end_that_is_interrupted_keeps_the_streams_of_its_moment(cuda, no_libraries):
-    interrupts = []
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("asked", ["at the device", "before the interrupt", "after the interrupt"])
+def test_an_end_that_is_interrupted_keeps_the_streams_of_its_moment(
+    cuda, no_libraries, asked, times
+):
+    producer, before, now = (cuda.stream(name) for name in ("producer", "before", "now"))
+    current, interrupts = [before], []
 
     def answer():
         if interrupts:
             raise interrupts.pop()
 
-    register(Answers(answer))
-    producer, before, now = (cuda.stream(name) for name in ("producer", "before", "now"))
+    interrupted = Answers(answer)
+    # It names a number, so who keeps the stream is asked as well: by the second interrupt, in vain.
+    other = type("Other", (Answers,), {"name": "other"})(lambda: current[0].handle)
+    for library in [interrupted, other] if asked == "after the interrupt" else [other, interrupted]:
+        register(library)
     x = cuda.array([0.0] * 4, speaks="cai3", stream=producer, name="x")
     view = to_cai(x)
     with cuda.current_stream(before):
         assert view.__cuda_array_interface__["stream"] == producer.handle
-    with cuda.current_stream(now):
+    with cuda.current_stream(now if asked == "at the device" else before):
+        current[:] = [now]
         now.wait(producer.record())
         seen = now.read(x, name="the library's read, on its stream of now")
-        interrupts.append(KeyboardInterrupt)
+        interrupts.extend([KeyboardInterrupt] * times)
         del view
+        assert not interrupts
+        current[:] = [before]
         # Another thread tries again, with other current streams.
         thread = threading.Thread(target=_core._settle)
         thread.start()

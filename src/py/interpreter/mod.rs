@@ -301,6 +301,28 @@ pub(crate) fn answered<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<Optio
     }
 }
 
+/// The first error of several questions, each of which is asked whatever the others raise.
+#[derive(Default)]
+pub(crate) struct FirstInterrupt(Option<PyErr>);
+
+impl FirstInterrupt {
+    /// The answer, or `None` for an error.
+    #[inline]
+    pub(crate) fn pass<T>(&mut self, answer: PyResult<T>) -> Option<T> {
+        match answer {
+            Ok(answer) => Some(answer),
+            Err(error) => {
+                self.0.get_or_insert(error);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn raise(self) -> PyResult<()> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
 /// True for `MemoryError`, for `RecursionError`, and for an exception that is not an `Exception`.
 pub(crate) fn is_interrupt(py: Python<'_>, error: &PyErr) -> bool {
     !error.is_instance_of::<PyException>(py)

@@ -6,7 +6,7 @@ use pyo3::types::{PyBool, PyInt};
 use super::object::handle_of;
 use super::voucher::is_unasked;
 use crate::py::imported::imported;
-use crate::py::interpreter::answered;
+use crate::py::interpreter::{FirstInterrupt, answered};
 use crate::py::library;
 use crate::py::this_thread::Once;
 
@@ -19,8 +19,13 @@ pub(super) struct LibraryStream<'py> {
 
 /// The current streams that libraries' Python functions name. Empty inside such a function, which may use the bridge.
 #[inline]
-pub(super) fn library_streams(py: Python<'_>, ordinal: i32) -> PyResult<Vec<LibraryStream<'_>>> {
-    if has_functions(py)? { ask_functions(py, ordinal) } else { Ok(Vec::new()) }
+pub(super) fn library_streams<'py>(
+    py: Python<'py>,
+    ordinal: i32,
+    interrupt: &mut FirstInterrupt,
+) -> Vec<LibraryStream<'py>> {
+    let has = interrupt.pass(has_functions(py)).unwrap_or(false);
+    if has { ask_functions(py, ordinal, interrupt) } else { Vec::new() }
 }
 
 /// Whether any imported or registered library may name its current stream through a Python function.
@@ -38,34 +43,38 @@ pub(super) fn has_functions(py: Python<'_>) -> PyResult<bool> {
 }
 
 #[cold]
-fn ask_functions(py: Python<'_>, ordinal: i32) -> PyResult<Vec<LibraryStream<'_>>> {
+fn ask_functions<'py>(
+    py: Python<'py>,
+    ordinal: i32,
+    interrupt: &mut FirstInterrupt,
+) -> Vec<LibraryStream<'py>> {
     if is_unasked() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
-    let Some(_once) = Once::AskingFunctions.begin() else { return Ok(Vec::new()) };
+    let Some(_once) = Once::AskingFunctions.begin() else { return Vec::new() };
     let mut all = Vec::new();
     for (module, functions) in library::functions() {
         let is_there = match module {
-            Some(module) => imported(py, module.bind(py))?.is_some(),
-            None => library::are_registered(),
+            Some(module) => imported(py, module.bind(py)).map(|module| module.is_some()),
+            None => Ok(library::are_registered()),
         };
-        if !is_there {
+        if !interrupt.pass(is_there).unwrap_or(false) {
             continue;
         }
         let ignores = functions.ignore_dicts();
-        let found = answered(py, functions.all(py))?.unwrap_or_default();
+        let found = interrupt.pass(answered(py, functions.all(py))).flatten().unwrap_or_default();
         all.extend(found.into_iter().map(|function| (function, ignores)));
     }
     let mut answers = Vec::new();
     for (function, ignores) in all {
-        let answer = answered(py, function.bind(py).call1((ordinal,)))?;
-        if let Some(answer) = answer.filter(|answer| !answer.is_none())
-            && let Some((native, is_object)) = named_by(&answer)?
+        let answer = answered(py, function.bind(py).call1((ordinal,)));
+        if let Some(answer) = interrupt.pass(answer).flatten().filter(|answer| !answer.is_none())
+            && let Some((native, is_object)) = interrupt.pass(named_by(&answer)).flatten()
         {
             answers.push(LibraryStream { native, object: is_object.then_some(answer), ignores });
         }
     }
-    Ok(answers)
+    answers
 }
 
 /// The handle that a function's answer names, and whether the answer is a stream object.

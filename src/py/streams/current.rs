@@ -9,7 +9,7 @@ use super::by_function::{has_functions, library_streams};
 use super::object::handle_of;
 use crate::device::Place;
 use crate::driver::Handle;
-use crate::py::interpreter::answered;
+use crate::py::interpreter::{FirstInterrupt, answered};
 use crate::py::library;
 use crate::stream::{Alive, Stream, Thread};
 
@@ -32,7 +32,8 @@ impl<'py> Objects<'py> {
 }
 
 /// Calls `each` with the current streams that imported libraries name at `place`. The streams stay valid until
-/// `objects` is dropped, or this thread sets another stream.
+/// `objects` is dropped, or this thread sets another stream. What a library
+/// raises as an interrupt is raised when all were asked.
 pub(crate) fn each<'a, 'py>(
     py: Python<'py>,
     driver: &Handle,
@@ -42,6 +43,7 @@ pub(crate) fn each<'a, 'py>(
 ) -> PyResult<()> {
     let policy = |ignores| if ignores { DictPolicy::Ignores } else { DictPolicy::Waits };
     let from_native = |native| Stream::from_native(native, Thread::current());
+    let mut interrupt = FirstInterrupt::default();
     let mut found = |stream: Stream, takes| {
         // SAFETY: the library works on the stream now, and keeps the stream alive until this thread sets another. Every
         // caller is done with the stream before that. Another thread may drop the stream of Warp or of a registered
@@ -52,20 +54,23 @@ pub(crate) fn each<'a, 'py>(
     match driver {
         Handle::Cuda => {
             for current in library::current() {
-                if let Some(native) = current.native(py, place.ordinal)? {
+                let native = interrupt.pass(current.native(py, place.ordinal));
+                if let Some(native) = native.flatten() {
                     found(from_native(native), policy(current.ignores_dicts()))?;
                 }
             }
         }
         Handle::Simulated(_) | Handle::Borrowed(_) => {
-            for (object, ignores) in on_simulated(py, place.ordinal)? {
-                if let Some(native) = answered(py, handle_of(&object))? {
+            let streams = interrupt.pass(on_simulated(py, place.ordinal));
+            for (object, ignores) in streams.into_iter().flatten() {
+                let native = interrupt.pass(answered(py, handle_of(&object)));
+                if let Some(native) = native.flatten() {
                     found(from_native(native), policy(ignores))?;
                 }
             }
         }
     }
-    for asked in library_streams(py, place.ordinal)? {
+    for asked in library_streams(py, place.ordinal, &mut interrupt) {
         let stream = from_native(asked.native);
         // If `driver` is this library's simulated device, skip handles that the device never gave, such as the handles
         // of real streams.
@@ -74,7 +79,7 @@ pub(crate) fn each<'a, 'py>(
             found(stream, policy(asked.ignores))?;
         }
     }
-    Ok(())
+    interrupt.raise()
 }
 
 /// The libraries' stream objects on a simulated GPU, each with whether its library ignores the stream of a CAI dict.
@@ -150,6 +155,8 @@ pub(super) fn object_by_function(
     handle: u64,
     ordinal: i32,
 ) -> PyResult<Option<Bound<'_, PyAny>>> {
-    let asked = library_streams(py, ordinal)?.into_iter().find(|asked| asked.native == handle);
-    Ok(asked.and_then(|asked| asked.object))
+    let mut interrupt = FirstInterrupt::default();
+    let mut asked = library_streams(py, ordinal, &mut interrupt).into_iter();
+    interrupt.raise()?;
+    Ok(asked.find(|asked| asked.native == handle).and_then(|asked| asked.object))
 }

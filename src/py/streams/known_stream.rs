@@ -14,7 +14,7 @@ use super::pools;
 use super::reference::StreamRef;
 use crate::device::Place;
 use crate::driver::Handle;
-use crate::py::interpreter::answered;
+use crate::py::interpreter::{FirstInterrupt, answered};
 use crate::stream::{Alive, Stream};
 
 #[derive(Debug)]
@@ -34,32 +34,37 @@ impl KnownStream {
         Self::Lost(StreamName::unasked(stream))
     }
 
-    /// The streams that libraries work on now at `place`, as [`Self::of_library`] finds them.
+    /// Adds the streams that libraries work on now at `place` to `found`, as [`Self::of_library`] finds them. A stream
+    /// whose lookup fails counts as lost.
     pub(crate) fn of_libraries(
         py: Python<'_>,
         driver: &Handle,
         place: Place,
-    ) -> PyResult<Vec<Self>> {
-        let (mut found, objects) = (Vec::new(), Objects::default());
+        found: &mut Vec<Self>,
+    ) -> PyResult<()> {
+        let (mut interrupt, objects) = (FirstInterrupt::default(), Objects::default());
         current::each(py, driver, place, &objects, |alive, _| {
-            let known = answered(py, Self::of_library(py, driver, alive, &objects))?;
+            let known = answered(py, Self::of_library(py, driver, alive, &objects));
             let unasked = || Some(Self::unasked(alive.stream()));
-            found.extend(known.unwrap_or_else(unasked));
+            found.extend(interrupt.pass(known).flatten().unwrap_or_else(unasked));
             Ok(())
         })?;
-        Ok(found)
+        interrupt.raise()
     }
 
-    /// Finds what keeps each stream of `known`. Leaves out a stream whose lookup fails, and a stream for which the
-    /// answer would be the legacy default stream.
+    /// Finds what keeps each stream of `known`. A stream whose lookup fails counts as lost. Leaves out a stream for
+    /// which the answer would be the legacy default stream.
     pub(crate) fn of_each<'py>(
         py: Python<'py>,
         driver: &Handle,
         known: &[Alive<'_>],
         objects: &Objects<'py>,
     ) -> Vec<Self> {
-        let kept = |alive: &Alive<'_>| Self::of_library(py, driver, *alive, objects).ok();
-        known.iter().filter_map(kept).flatten().collect()
+        let kept = |alive: &Alive<'_>| {
+            let known = Self::of_library(py, driver, *alive, objects);
+            known.unwrap_or_else(|_| Some(Self::unasked(alive.stream())))
+        };
+        known.iter().filter_map(kept).collect()
     }
 
     /// Finds what keeps a library's current stream. `None` if the answer would be the legacy default stream.

@@ -51,7 +51,7 @@ impl UnsettledEnd<'_> {
         let made = order(py, self, found);
         let Self { end, consumer_side, .. } = self;
         if let (Err(Failure::Failed(_)), Consumer::Unnamed(_)) = (&made, &consumer_side.consumer) {
-            found.extend(KnownStream::of_libraries(py, &end.driver, consumer_side.at)?);
+            KnownStream::of_libraries(py, &end.driver, consumer_side.at, found)?;
         }
         made
     }
