@@ -85,14 +85,15 @@ impl Typestr {
         Self::itemsize(text) == Some(dtype.itemsize()) && (dtype.itemsize() == 1 || !is_swapped())
     }
 
-    /// The typestr with byte order, letter and size. `None` if it is malformed, or already begins with `<`, `>` or `|`
-    /// and has more than two characters.
+    /// The typestr with byte order, letter, size and, for dates, the unit as NumPy writes it. `None` if the typestr is
+    /// malformed, or is written so.
     #[doc(hidden)]
     pub fn respelled(text: &str) -> Option<String> {
         let Spelling { order, letter, digits, .. } = Spelling::of(text)?;
         let order = if matches!(letter, 'V' | 'S' | 'a') { '|' } else { order };
-        let is_usual = text.starts_with(['<', '>', '|']) && text.len() > 2;
-        (!is_usual).then(|| format!("{order}{letter}{digits}"))
+        let (size, unit) = digits.split_at(digits.find('[').map_or(digits.len(), |at| at + 1));
+        let is_usual = text.starts_with(['<', '>', '|']) && text.len() > 2 && once(unit) == unit;
+        (!is_usual).then(|| format!("{order}{letter}{size}{}", once(unit)))
     }
 
     /// The alignment in bytes that a GPU needs to read items; 1 if unknown. `c8` and `c16` are aligned to their whole
@@ -113,7 +114,7 @@ impl Typestr {
     pub fn is_same(text: &str, other: &str) -> bool {
         let of = |text| {
             let Spelling { order, letter, size, digits } = Spelling::of(text)?;
-            let unit = digits.find('[').and_then(|at| digits.get(at..));
+            let unit = digits.split_once('[').map(|(_, unit)| once(unit));
             let is_free = matches!(letter, 'V' | 'S' | 'a') || (size == 1 && letter != 'U');
             let order = if is_free { '|' } else { order };
             Some((order, if letter == 'a' { 'S' } else { letter }, size, unit))
@@ -177,6 +178,13 @@ impl Typestr {
             },
         }
     }
+}
+
+/// The unit of a date without its count of 1: `ns]` for `1ns]`.
+fn once(unit: &str) -> &str {
+    unit.strip_prefix('1')
+        .filter(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+        .unwrap_or(unit)
 }
 
 /// The parts of a typestr. Without a sign, or with `=`, the byte order is this machine's. A single type character, as
