@@ -126,32 +126,41 @@ def test_to_ask_a_registered_library_imports_nothing(cuda, no_libraries, monkeyp
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("asked", ["at the device", "before the interrupt", "after the interrupt"])
+@pytest.mark.parametrize("raises", ["a library", "the exporter"])
 def test_an_end_that_is_interrupted_keeps_the_streams_of_its_moment(
-    cuda, no_libraries, asked, times
+    cuda, no_libraries, raises, asked, times
 ):
     producer, before, now = (cuda.stream(name) for name in ("producer", "before", "now"))
-    current, interrupts = [before], []
+    current, interrupts = [before], dict.fromkeys(("a library", "the exporter"), 0)
 
-    def answer():
-        if interrupts:
-            raise interrupts.pop()
+    def interrupt(who):
+        if interrupts[who]:
+            interrupts[who] -= 1
+            raise KeyboardInterrupt
 
-    interrupted = Answers(answer)
+    x = cuda.array([0.0] * 4, speaks="cai3", stream=producer, name="x")
+
+    class Exporter:
+        @property
+        def __cuda_array_interface__(self):
+            interrupt("the exporter")
+            return x.__cuda_array_interface__
+
+    interrupted = Answers(lambda: interrupt("a library"))
     # It names a number, so who keeps the stream is asked as well: by the second interrupt, in vain.
     other = type("Other", (Answers,), {"name": "other"})(lambda: current[0].handle)
     for library in [interrupted, other] if asked == "after the interrupt" else [other, interrupted]:
         register(library)
-    x = cuda.array([0.0] * 4, speaks="cai3", stream=producer, name="x")
-    view = to_cai(x)
+    view = to_cai(Exporter())
     with cuda.current_stream(before):
         assert view.__cuda_array_interface__["stream"] == producer.handle
     with cuda.current_stream(now if asked == "at the device" else before):
         current[:] = [now]
         now.wait(producer.record())
         seen = now.read(x, name="the library's read, on its stream of now")
-        interrupts.extend([KeyboardInterrupt] * times)
+        interrupts[raises] = times
         del view
-        assert not interrupts
+        interrupts[raises] = 0
         current[:] = [before]
         # Another thread tries again, with other current streams.
         thread = threading.Thread(target=_core._settle)

@@ -52,21 +52,6 @@ impl KnownStream {
         interrupt.raise()
     }
 
-    /// Finds what keeps each stream of `known`. A stream whose lookup fails counts as lost. Leaves out a stream for
-    /// which the answer would be the legacy default stream.
-    pub(crate) fn of_each<'py>(
-        py: Python<'py>,
-        driver: &Handle,
-        known: &[Alive<'_>],
-        objects: &Objects<'py>,
-    ) -> Vec<Self> {
-        let kept = |alive: &Alive<'_>| {
-            let known = Self::of_library(py, driver, *alive, objects);
-            known.unwrap_or_else(|_| Some(Self::unasked(alive.stream())))
-        };
-        known.iter().filter_map(kept).collect()
-    }
-
     /// Finds what keeps a library's current stream. `None` if the answer would be the legacy default stream.
     pub(crate) fn of_library<'py>(
         py: Python<'py>,

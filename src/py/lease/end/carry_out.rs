@@ -41,17 +41,20 @@ pub(in crate::py::lease) struct UnsettledEnd<'a> {
 }
 
 impl UnsettledEnd<'_> {
-    /// If the result is [`Failure::Failed`] and the consumer named no stream, adds the current streams of the imported
-    /// libraries to `found`.
+    /// If the end fails or is interrupted and the consumer named no stream, adds the current streams of the imported
+    /// libraries to `found`: at the next try they may be others.
     pub(in crate::py::lease) fn settle(
         self,
         py: Python<'_>,
         found: &mut Vec<KnownStream>,
     ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
-        let made = order(py, self, found);
+        let made = order(py, self);
         let Self { end, consumer_side, .. } = self;
-        if let (Err(Failure::Failed(_)), Consumer::Unnamed(_)) = (&made, &consumer_side.consumer) {
-            KnownStream::of_libraries(py, &end.driver, consumer_side.at, found)?;
+        if let (Err(failure), Consumer::Unnamed(_)) = (&made, &consumer_side.consumer) {
+            let asked = KnownStream::of_libraries(py, &end.driver, consumer_side.at, found);
+            if matches!(failure, Failure::Failed(_)) {
+                asked?;
+            }
         }
         made
     }
@@ -68,7 +71,6 @@ pub(super) fn in_own_process(
 fn order(
     py: Python<'_>,
     unsettled: UnsettledEnd<'_>,
-    found: &mut Vec<KnownStream>,
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
     let UnsettledEnd { end, producer_side, consumer_side, user } = unsettled;
     let driver = &end.driver;
@@ -98,7 +100,7 @@ fn order(
                 answers.both_live = Some(pair(py, end, producer_side, consumer_side)?);
             }
             Next::Ask(Question::Streams | Question::Libraries) => {
-                return order_by_streams(py, end, &sides, user, found);
+                return order_by_streams(py, end, &sides, user);
             }
         }
     };
@@ -111,7 +113,6 @@ fn order_by_streams(
     end: &EndContext,
     sides: &Sides<'_>,
     user: Option<Alive<'_>>,
-    found: &mut Vec<KnownStream>,
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
     let (producer_side, consumer_side, objects) =
         (sides.producer_side, sides.consumer_side, Objects::default());
@@ -126,7 +127,7 @@ fn order_by_streams(
         };
         match end_rules::next(sides, &answers) {
             Next::Do(plan) => break plan,
-            Next::Ask(_) => libraries = Some(known.ask(py, consumer_side, &objects, found)?),
+            Next::Ask(_) => libraries = Some(known.ask(py, consumer_side, &objects)?),
         }
     };
     carry_out(py, end, sides, plan, Some(&known))

@@ -222,17 +222,12 @@ impl<'a> Gathered<'a> {
         py: Python<'py>,
         consumer_side: &ConsumerSide,
         objects: &'a Objects<'py>,
-        found: &mut Vec<KnownStream>,
     ) -> Result<Streams<'a>, Failure<PyErr>> {
         let mut libraries = Streams::new();
-        let asked = current::each(py, self.driver, consumer_side.at, objects, |alive, _| {
+        current::each(py, self.driver, consumer_side.at, objects, |alive, _| {
             libraries.push(alive);
             Ok(())
-        });
-        if let Err(interrupt) = asked {
-            found.extend(KnownStream::of_each(py, self.driver, &libraries, objects));
-            return Err(interrupt.into());
-        }
+        })?;
         for (place, name) in &self.lost {
             let users = self.streams.iter().filter_map(|(role, found)| match found {
                 Found::Alive(alive) if *role == Role::User => Some(alive),
