@@ -1,6 +1,6 @@
 """An interrupt, an exit, a lack of memory or stack come out wherever the bridge runs Python code.
 
-Each position is a way to have it run some: the same object comes out, nothing else is asked after
+Each position is a way to have it run some: the same object comes out, an import asks nothing after
 it, and whoever was handed over is let go of.
 """
 
@@ -28,7 +28,9 @@ def test_the_same_exception_comes_out_and_everything_is_let_go(
         call()
     at.armed = False
     assert caught.value is raised
-    assert at.runs == 1, "nobody is asked anything after it"
+    # An end asks the libraries once more: at its next try they may work on other streams.
+    wanted = 2 if position == "the end of a with block" else 1
+    assert at.runs == wanted, "nobody is asked anything after it"
     raised.with_traceback(None)
     raised.__context__ = raised.__cause__ = None
     del caught, call
