@@ -32,7 +32,7 @@ pub(crate) trait Origin: Any + Send + Sync {
     fn users(&self) -> &Users;
 
     fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
-        order::connect(Purpose::hand_over("scope"), self.driver(), from, to, unlocked)
+        order::connect(Purpose::hand_over("scope"), self.driver(), from, to, unlocked).map(drop)
     }
 }
 
@@ -145,12 +145,12 @@ impl Origin for RustMemory {
 
     fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()> {
         let door = Purpose::hand_over(door);
-        order::connect(door, &self.driver, self.producer.alive(), to, unlocked)
+        order::connect(door, &self.driver, self.producer.alive(), to, unlocked).map(drop)
     }
 
     fn give_back(&self, user: Alive<'_>) -> Result<()> {
         let door = Purpose::give_back("scope");
-        order::connect(door, &self.driver, user, self.producer.alive(), unlocked)
+        order::connect(door, &self.driver, user, self.producer.alive(), unlocked).map(drop)
     }
 
     fn users(&self) -> &Users {

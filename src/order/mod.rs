@@ -25,54 +25,74 @@ pub struct Need<'a> {
     pub to: Alive<'a>,
 }
 
-/// Makes later work on `to` run after the work queued on `from` so far, and returns `None`. If it makes no such order,
-/// returns the reason.
-pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<Elided>> {
+/// What came of a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ordered {
+    Made,
+    /// The wait is part of the graph that the capture with this number makes. Outside the graph, nothing waits.
+    InGraph(u64),
+    Elided(Elided),
+}
+
+impl Ordered {
+    /// False if the wait, or the reason for none, holds only during a capture.
+    pub const fn is_for_good(self) -> bool {
+        !matches!(self, Self::InGraph(_) | Self::Elided(Elided::UnsaidInCapture))
+    }
+}
+
+/// Makes later work on `to` run after the work queued on `from` so far.
+fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Ordered> {
     let Need { from, to, .. } = need;
     within(driver, from.place(), |context| {
-        let external = match asked(driver, need)? {
-            Route::Plain => false,
-            Route::External => true,
-            Route::Pointless if need.direction == Direction::Unsaid => {
-                return Ok(Some(Elided::UnsaidInCapture));
+        let (route, status) = asked(driver, need)?;
+        let external = match (route, status) {
+            (Route::Plain, _) => None,
+            (Route::External, CaptureStatus::Inside(capture)) => Some(capture),
+            (Route::Pointless, _) if need.direction == Direction::Unsaid => {
+                return Ok(Ordered::Elided(Elided::UnsaidInCapture));
             }
-            Route::Pointless => return Ok(Some(Elided::Captured)),
-            Route::Refused(kind) => return Err(refused(kind, from, to)),
+            (Route::Pointless | Route::External, _) => {
+                return Ok(Ordered::Elided(Elided::Captured));
+            }
+            (Route::Refused(kind), _) => return Err(refused(kind, from, to)),
         };
         let event = record(driver, context, from)?;
         if from.is(to) {
             // The legacy stream stands in for blocking streams: CUDA orders them with the event
             // (tests/gpu/test_driver_twins.py).
             driver.spare_event(event);
-            return Ok(None);
+            return Ok(Ordered::Made);
         }
-        let wait = || {
-            if external { driver.wait_external(to, event) } else { driver.wait_event(to, event) }
+        let wait = || match external {
+            Some(_) => driver.wait_external(to, event),
+            None => driver.wait_event(to, event),
         };
         let there = matches!(to.stream(), Stream::Handle(_)) || from.place() == to.place();
         let waited = if there { wait() } else { within(driver, to.place(), |_| wait()) };
         // Each launch of the graph waits for the event's last record, so the event must never be recorded again.
-        if !external || waited.is_err() {
+        if external.is_none() || waited.is_err() {
             driver.spare_event(event);
         }
-        waited.map(|()| None)
+        waited.map(|()| external.map_or(Ordered::Made, Ordered::InGraph))
     })
 }
 
 #[inline]
-fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
+fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<(Route, CaptureStatus)> {
     let Need { direction, from, to, .. } = need;
     let status = status(driver, from.place(), to)?;
     let forks = direction == Direction::HandOver
         && status == CaptureStatus::Outside
         && to.named_here() != Stream::Legacy;
     if forks && from.named_here() != Stream::Legacy {
-        return Ok(Route::Plain);
+        return Ok((Route::Plain, status));
     }
     let route = route(direction, status_here(driver, from)?, to.named_here(), status);
     // CUDA orders the producer's legacy stream after all blocking streams, so a refused wait can be left out.
     let follows = direction == Direction::GiveBack && from.is(to) && !to.stands_in();
-    Ok(if follows && matches!(route, Route::Refused(_)) { Route::Pointless } else { route })
+    let refused = matches!(route, Route::Refused(_));
+    Ok((if follows && refused { Route::Pointless } else { route }, status))
 }
 
 #[inline]
@@ -262,20 +282,21 @@ impl Purpose {
     }
 }
 
-/// Like [`order`], but makes no wait if [`between`] gives a reason. Logs the wait, or why there is none.
+/// Makes later work on `to` run after the work queued on `from` so far, unless [`between`] gives a reason for no wait.
+/// Logs the wait, or why there is none.
 pub fn connect(
     purpose: Purpose,
     driver: &Handle,
     from: Alive<'_>,
     to: Alive<'_>,
     detach: impl FnOnce(BlockingCall<'_>),
-) -> Result<()> {
+) -> Result<Ordered> {
     if let Some(why) = between(from, to) {
         elided(purpose, to.place(), why, || Some(to.stream()));
-        return Ok(());
+        return Ok(Ordered::Elided(why));
     }
     let need = Need { direction: purpose.direction, from, to };
-    let mut made = Ok(None);
+    let mut made = Ok(Ordered::Made);
     if let Some(cuda) = driver.cuda() {
         // Pass the concrete type, so that the compiler inlines its calls.
         let cuda = cuda?;
@@ -285,23 +306,27 @@ pub fn connect(
         detach(&mut || made = order(driver, need));
     }
     match made {
-        Ok(Some(why)) => elided(purpose, to.place(), why, || Some(to.stream())),
+        Ok(Ordered::Elided(why)) => elided(purpose, to.place(), why, || Some(to.stream())),
         _ => report(purpose, from, to, made.is_ok()),
     }
-    made.map(drop)
+    made
 }
 
-/// Makes the waits, or none if a capture forbids one: a wait that joins a stream to a capture cannot be undone.
+/// Makes the waits, or none if a capture forbids one: a wait that joins a stream to a capture cannot be undone. Returns
+/// what came of one that does not hold for good, if there is one.
 pub fn connect_all(
     purpose: Purpose,
     driver: &Handle,
     edges: &[(Alive<'_>, Alive<'_>)],
     detach: impl Fn(BlockingCall<'_>),
-) -> Result<()> {
+) -> Result<Ordered> {
     let need = |&(from, to): &_| Need { direction: purpose.direction, from, to };
     let needs: SmallVec<[_; 2]> = edges.iter().map(need).collect();
     check(driver, &needs).map_err(|(_, error)| error)?;
-    edges.iter().try_for_each(|&(from, to)| connect(purpose, driver, from, to, &detach))
+    edges.iter().try_fold(Ordered::Made, |before, &(from, to)| {
+        let made = connect(purpose, driver, from, to, &detach)?;
+        Ok(if before.is_for_good() { made } else { before })
+    })
 }
 
 /// Fails for the first of `needs` that a graph capture forbids, with its index. A single need is left to [`order`].

@@ -6,14 +6,14 @@ use smallvec::SmallVec;
 
 use super::interpreter::detach;
 use super::item_error::{ItemError, about};
-use super::lease::{HeldMemory, look};
+use super::lease::{HeldMemory, OnlyInGraph, look};
 use super::source::{Both, check_argument, connect_both, consumers_place, ready_streams};
 use super::streams::StreamArgument;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::error::Result;
 use crate::lease::Failure;
-use crate::order::{self, Need, Purpose};
+use crate::order::{self, Need, Ordered, Purpose};
 use crate::stream::{Alive, Elided, Ready, Request, Stream, plan};
 
 #[derive(Debug, Clone, Copy)]
@@ -35,16 +35,17 @@ impl<'a, 'py> Recipient<'a, 'py> {
     }
 }
 
+/// Returns a value if the consumer's stream waits in a graph only.
 #[inline]
 pub(crate) fn hand_over<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
     source: &mut HeldMemory,
     to: &Recipient<'a, 'py>,
-) -> PyResult<()> {
+) -> PyResult<Option<OnlyInGraph>> {
     source.join_calls(py, to.array);
     if stays(door, py, source, to, Elided::SameStream)? {
-        return Ok(());
+        return Ok(None);
     }
     hand_over_by_order(door, py, source, to)
 }
@@ -55,11 +56,11 @@ fn hand_over_by_order<'a, 'py: 'a>(
     py: Python<'py>,
     source: &mut HeldMemory,
     to: &Recipient<'a, 'py>,
-) -> PyResult<()> {
+) -> PyResult<Option<OnlyInGraph>> {
     let step = decide(door, py, source, to)?;
-    step.order(door, py, source)?;
+    let made = step.order(door, py, source)?;
     let at = step.at;
-    finish(py, source, to, at)
+    finish(py, source, to, at, made)
 }
 
 /// `consumer` must return the same stream for all consumers on one GPU; this is not checked.
@@ -82,11 +83,14 @@ pub(crate) fn hand_over_all<'a, 'py: 'a>(
             moved.push(item);
         }
     }
-    for (item, at) in order_all(door, py, sources, &moved, &consumer)? {
-        finish(py, &mut sources[item], &consumer(item), at).map_err(about(item))?;
+    for (item, at, made) in order_all(door, py, sources, &moved, &consumer)? {
+        finish(py, &mut sources[item], &consumer(item), at, made).map_err(about(item))?;
     }
     Ok(())
 }
+
+/// An item that was ordered, and where its consumer works.
+type Handed = (usize, Place, Ordered);
 
 /// Makes no order before it has asked the last producer: a producer may queue work when asked.
 fn order_all<'a, 'py: 'a>(
@@ -95,7 +99,7 @@ fn order_all<'a, 'py: 'a>(
     sources: &[Box<HeldMemory>],
     moved: &[usize],
     consumer: &impl Fn(usize) -> Recipient<'a, 'py>,
-) -> Result<SmallVec<[(usize, Place); 4]>, ItemError> {
+) -> Result<SmallVec<[Handed; 4]>, ItemError> {
     let mut steps: SmallVec<[_; 4]> = moved.iter().map(|_| None).collect();
     // Decide last about arrays whose stream object may be closed: asking another producer can run Python code, which
     // might close such a stream.
@@ -110,19 +114,23 @@ fn order_all<'a, 'py: 'a>(
     }
     let steps: SmallVec<[_; 4]> = steps.into_iter().flatten().collect();
     check(door, sources, &steps)?;
-    let mut ordered = SmallVec::<[Pair; 4]>::new();
+    let mut ordered = SmallVec::<[(Pair, Ordered); 4]>::new();
+    let mut all = SmallVec::new();
     for (item, step) in &steps {
         let source = &*sources[*item];
         let pair = step.pair(source.ready);
-        if pair.is_some_and(|pair| ordered.contains(&pair)) {
+        let same = ordered.iter().find(|(other, _)| Some(*other) == pair);
+        if let Some((_, made)) = same {
             let purpose = Purpose::hand_over(door);
             order::elided(purpose, source.producer_side.place, Elided::Together, || step.named);
+            all.push((*item, step.at, *made));
             continue;
         }
-        step.order(door, py, source).map_err(|error| about(*item)(error.into()))?;
-        ordered.extend(pair);
+        let made = step.order(door, py, source).map_err(|error| about(*item)(error.into()))?;
+        all.push((*item, step.at, made));
+        ordered.extend(pair.map(|pair| (pair, made)));
     }
-    Ok(steps.iter().map(|(item, step)| (*item, step.at)).collect())
+    Ok(all)
 }
 
 pub(crate) fn order_for(
@@ -130,18 +138,18 @@ pub(crate) fn order_for(
     py: Python<'_>,
     source: &HeldMemory,
     to: Alive<'_>,
-) -> Result<(), Failure<PyErr>> {
+) -> Result<Ordered, Failure<PyErr>> {
     look(py);
     let (ready, purpose) = (source.ready, Purpose::hand_over_of(door, source.ready));
     match ready_streams(py, door, source)? {
-        Some(both) => connect_both(py, purpose, &source.driver, both, to)?,
+        Some(both) => return Ok(connect_both(py, purpose, &source.driver, both, to)?),
         None if ready == Ready::Nothing => {
             let on = || Some(to.stream());
             order::elided(purpose, source.producer_side.place, Elided::NothingPending, on);
         }
         None => {}
     }
-    Ok(())
+    Ok(Ordered::Made)
 }
 
 /// Returns true after a hand-over without a wait of the consumer's stream. If false, nothing was done.
@@ -195,7 +203,8 @@ fn follow(
         return Ok(());
     }
     let purpose = Purpose::hand_over(door);
-    order::connect(purpose, &source.driver, dict_stream, told, |call| detach(py, call))
+    order::connect(purpose, &source.driver, dict_stream, told, |call| detach(py, call))?;
+    Ok(())
 }
 
 #[inline(always)]
@@ -204,7 +213,9 @@ fn finish(
     source: &mut HeldMemory,
     to: &Recipient<'_, '_>,
     at: Place,
-) -> PyResult<()> {
+    made: Ordered,
+) -> PyResult<Option<OnlyInGraph>> {
+    let mut in_graph = if made.is_for_good() { None } else { source.only_in_graph(py, made) };
     if to.array.unwrap_or(&source.array).ptr() != 0 {
         source.set_consumer(py, to.argument, at)?;
     }
@@ -213,9 +224,10 @@ fn finish(
         if let Request::On(stream) = to.argument.request() {
             source.ready_for_consumer(py);
             source.ready = Ready::On(stream);
+            source.ready_in_graph(in_graph.take());
         }
     }
-    Ok(())
+    Ok(in_graph)
 }
 
 struct Step<'h> {
@@ -296,14 +308,14 @@ impl Step<'_> {
     }
 
     #[inline(always)]
-    fn order(&self, door: &'static str, py: Python<'_>, source: &HeldMemory) -> Result<()> {
+    fn order(&self, door: &'static str, py: Python<'_>, source: &HeldMemory) -> Result<Ordered> {
         let (ready, place) = (source.ready, source.producer_side.place);
         let purpose = Purpose::hand_over_of(door, ready);
         match self.order {
-            Order::Over => Ok(()),
+            Order::Over => Ok(Ordered::Made),
             Order::Elided(why) => {
                 order::elided(purpose, place, why, || self.named.or(ready.stream()));
-                Ok(())
+                Ok(Ordered::Elided(why))
             }
             Order::Wait(both, to) => connect_both(py, purpose, &source.driver, both, to),
         }

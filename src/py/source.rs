@@ -10,7 +10,7 @@ use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
 use crate::driver::Handle;
 use crate::error::Result;
-use crate::order::{self, Purpose};
+use crate::order::{self, Ordered, Purpose};
 use crate::stream::{Alive, Ready, Stream};
 
 /// The GPU and context in which consumers of `array` work. If `array` is device memory of another GPU than that of
@@ -81,7 +81,7 @@ pub(crate) fn connect_both(
     driver: &Handle,
     (from, also): Both<'_>,
     to: Alive<'_>,
-) -> Result<()> {
+) -> Result<Ordered> {
     match also {
         None => order::connect(door, driver, from, to, |call| detach(py, call)),
         Some(also) => {

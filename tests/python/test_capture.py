@@ -99,6 +99,60 @@ def test_a_captured_consumer_waits_for_work_outside_whenever_the_graph_runs(
     assert without or seen.value == [7.0] * 4
 
 
+HANDED_OVER = {
+    "to_cai": lambda x, on: to_cai(x, stream=on),
+    "to_dlpack": lambda x, on: to_dlpack(x, stream=on),
+    "from_cai of a view": lambda x, on: from_cai(to_cai(x), stream=on),
+    "a capsule": lambda x, on: to_dlpack(x).__dlpack__(stream=on),
+    "a capsule of a view": lambda x, on: to_dlpack(x, stream=on).__dlpack__(stream=-1),
+    "a list": lambda x, on: convert([x, x], "cai", stream=on)[1],
+}
+USED = {
+    "on its stream": lambda x, on, _: on.read(to_cai(x, stream=on)),
+    "on another stream": lambda x, _, other: other.read(to_cai(x, stream=other)),
+    "a capsule": lambda x, on, _: on.read(to_cai(to_dlpack(x).__dlpack__(stream=on))),
+    "a list": lambda x, on, _: on.read(convert([x, x], "cai", stream=on)[1]),
+    "the dict": lambda x, on, _: on.read(only_cai(x, **to_cai(x).__cuda_array_interface__)),
+    "a copy": lambda x, on, _: on.read(convert(x, "cai", stream=on, copy=True)),
+    "the host": lambda x, on, _: convert(x, "numpy"),
+}
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("without", [None, "cuStreamWaitEvent"])
+@pytest.mark.parametrize("used", USED)
+@pytest.mark.parametrize("door", HANDED_OVER)
+def test_what_waited_in_a_graph_waits_again_outside(door, used, without, cuda):
+    producer, mine, other = (cuda.stream(name) for name in ("producer", "mine", "other"))
+    x = cuda.array([7.0] * 4, speaks="cai3", stream=producer, name="x")
+    with cuda.capture(mine):
+        array = HANDED_OVER[door](x, mine)
+    if without:
+        for nth in range(1, 9):
+            cuda.suppress(without, nth=nth)
+    if type(array).__name__ == "PyCapsule":
+        array = to_cai(array, stream=mine)
+    seen = USED[used](array, mine, other)
+    cuda.synchronize()
+    assert [report.kind for report in cuda.reports] == ["race"] * (without is not None)
+    if not without:
+        assert list(seen if used == "the host" else seen.value) == [7.0] * 4
+
+
+def test_what_waited_in_a_graph_does_not_wait_again_inside(cuda):
+    producer, mine = cuda.stream("producer"), cuda.stream("mine")
+    x = cuda.array([7.0] * 4, speaks="cai3", stream=producer, name="x")
+    with cuda.capture(mine) as graph:
+        view = to_cai(x, stream=mine)
+        cuda.clear_calls()
+        again = to_cai(view, stream=mine)
+        assert again.__cuda_array_interface__["stream"] == mine.handle
+        seen = mine.read(again)
+        assert not [call for call in cuda.calls if call.call in ORDER]
+    launched(cuda, graph, mine)
+    assert seen.value == [7.0] * 4
+
+
 @pytest.mark.parametrize("named", ["before", "inside"])
 @pytest.mark.parametrize("way", ["handle", "object", "producer"])
 def test_a_captured_stream_is_not_asked_for_its_number(way, named, cuda):

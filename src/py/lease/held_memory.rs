@@ -10,7 +10,7 @@ use super::consumer_side::{Consumer, ConsumerSide};
 use super::conversion::ConversionMember;
 use super::generation;
 use super::known_memory::KnownMemory;
-use super::producer_side::{ProducerSide, Readiness};
+use super::producer_side::{OnlyInGraph, ProducerSide, Readiness};
 use super::tensor::{HeldTensor, Unconsumed};
 use crate::buffer::Buffer;
 use crate::descriptor::Descriptor;
@@ -20,6 +20,7 @@ use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
 use crate::lease::Failure;
+use crate::order::Ordered;
 use crate::py::observe::{By, EndTag, EndedBy};
 use crate::py::streams::{KnownStream, StreamRef, Unnamed};
 use crate::stream::{Alive, Ready, Stream};
@@ -265,6 +266,30 @@ impl HeldMemory {
             }
             _ => None,
         };
+    }
+
+    /// Call this before the consumer is recorded. `None` if nothing can be pending outside the graph.
+    #[cold]
+    pub(crate) fn only_in_graph(&self, py: Python<'_>, made: Ordered) -> Option<OnlyInGraph> {
+        let side = &self.producer_side;
+        let capture = if let Ordered::InGraph(capture) = made { Some(capture) } else { None };
+        let waited_for = match self.ready {
+            Ready::Nothing => return None,
+            Ready::Unsaid => StreamRef::standing_in(side.place),
+            Ready::On(stream) => match side.keeper_of(stream) {
+                Some(kept) => kept.clone_ref(py),
+                None => StreamRef::of_default(Alive::default_stream(stream, side.place)?)?,
+            },
+        };
+        Some(OnlyInGraph { capture, waited_for })
+    }
+
+    pub(crate) fn ready_in_graph(&mut self, waited: Option<OnlyInGraph>) {
+        if let Some(waited) = waited
+            && let Some(own) = self.producer_side.ready_on.take()
+        {
+            self.producer_side.ready_on = Some(own.in_graph(waited.capture, waited.waited_for));
+        }
     }
 
     pub(crate) fn place_of_ready(&self, ready: Stream) -> Option<Place> {

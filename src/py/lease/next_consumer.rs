@@ -174,7 +174,7 @@ impl HeldMemory {
         let kept = producer_side.ready_on.as_ref().or_else(own);
         let kept = kept.filter(|kept| matches!(kept.stream(), Stream::Handle(_)))?;
         let is_noted = |known: &KnownStream| known.kept().is_some_and(|known| known.is_same(kept));
-        (!seen.iter().any(is_noted)).then(|| KnownStream::Kept(kept.clone_ref(py)))
+        (!seen.iter().any(is_noted)).then(|| KnownStream::Kept(kept.bare().clone_ref(py)))
     }
 
     /// Records `known` for a consumer that named no stream. Returns `known` if nothing was recorded.

@@ -137,7 +137,7 @@ impl Origin for PythonMemory {
     }
 
     fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()> {
-        inside(|py| order_for(door, py, &*self.share_for_hand_over(py)?, to))
+        inside(|py| order_for(door, py, &*self.share_for_hand_over(py)?, to).map(drop))
     }
 
     fn give_back(&self, user: Alive<'_>) -> Result<()> {
@@ -150,6 +150,9 @@ impl Origin for PythonMemory {
 
     fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
         let door = Purpose::hand_over("scope");
-        inside(|py| Ok(order::connect(door, &self.driver, from, to, |call| detach(py, call))?))
+        inside(|py| {
+            order::connect(door, &self.driver, from, to, |call| detach(py, call))?;
+            Ok(())
+        })
     }
 }

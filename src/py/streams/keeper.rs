@@ -4,6 +4,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use super::exporter::Exporter;
+use super::reference::StreamRef;
 use super::voucher::Voucher;
 use crate::array::RustStream;
 
@@ -20,6 +21,16 @@ pub(super) enum Keeper {
     Rust(Box<RustStream>),
     /// The stream is the legacy default stream, in place of blocking streams that may be destroyed or are unknown.
     StandIn,
+    InGraph(Box<InGraph>),
+}
+
+/// A stream that waited in a graph only, so that outside the graph it must wait again before each use.
+#[derive(Debug)]
+pub(super) struct InGraph {
+    /// The number of the graph's capture; `None` if no wait was made because of a capture.
+    pub(super) capture: Option<u64>,
+    pub(super) waited_for: StreamRef,
+    pub(super) own: StreamRef,
 }
 
 impl Keeper {
@@ -27,6 +38,11 @@ impl Keeper {
         match self {
             Self::Always => Self::Always,
             Self::StandIn => Self::StandIn,
+            Self::InGraph(waited) => Self::InGraph(Box::new(InGraph {
+                capture: waited.capture,
+                waited_for: waited.waited_for.clone_ref(py),
+                own: waited.own.clone_ref(py),
+            })),
             Self::Rust(held) => Self::Rust(held.clone()),
             Self::Owner(object) => Self::Owner(object.clone_ref(py)),
             Self::Object(object) => Self::Object(object.clone_ref(py)),
@@ -40,6 +56,10 @@ impl Keeper {
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match self {
             Self::Always | Self::Rust(_) | Self::StandIn => Ok(()),
+            Self::InGraph(waited) => {
+                waited.waited_for.visit(visit)?;
+                waited.own.visit(visit)
+            }
             Self::Owner(held) | Self::Object(held) => held.visit(visit),
             Self::Exporter(exporter) => {
                 exporter.0.visit(visit)?;

@@ -10,15 +10,19 @@ use pyo3::prelude::*;
 
 use super::context::{goes_on, life, life_at};
 use super::exporter::Exporter;
-use super::keeper::Keeper;
+use super::keeper::{InGraph, Keeper};
 use super::name::StreamName;
 use super::object::handle_of;
 use super::voucher::{Voucher, is_unasked};
+use super::wait::{WaitReason, wait_for_all};
 use crate::array::RustStream;
+use crate::capture::CaptureStatus;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::Result;
 use crate::lease::Failure;
+use crate::order::{self, Purpose};
+use crate::py::interpreter::detach;
 use crate::stream::{Alive, Ready, Stream};
 
 #[derive(Debug)]
@@ -48,7 +52,7 @@ impl StreamRef {
         Self { name: LEGACY, place, life: 0, keeper: Keeper::Always }
     }
 
-    pub(super) const fn standing_in(place: Place) -> Self {
+    pub(crate) const fn standing_in(place: Place) -> Self {
         Self { name: LEGACY, place, life: 0, keeper: Keeper::StandIn }
     }
 
@@ -98,6 +102,18 @@ impl StreamRef {
         Ok(kept)
     }
 
+    /// The stream that waited for `waited_for` because of a capture only, with the capture's number if it is known.
+    pub(crate) fn in_graph(self, capture: Option<u64>, waited_for: Self) -> Self {
+        let Self { name, place, life, .. } = self;
+        let keeper = Keeper::InGraph(Box::new(InGraph { capture, waited_for, own: self }));
+        Self { name, place, life, keeper }
+    }
+
+    /// The stream without a wait to make again.
+    pub(crate) fn bare(&self) -> &Self {
+        if let Keeper::InGraph(waited) = &self.keeper { waited.own.bare() } else { self }
+    }
+
     /// The stream, or the legacy default stream that the bridge uses in its place.
     pub(crate) const fn stream(&self) -> Stream {
         self.name.stream()
@@ -125,6 +141,7 @@ impl StreamRef {
     pub(crate) fn may_change(&self) -> bool {
         let closes = |keeper: &Keeper| matches!(keeper, Keeper::Object(_));
         match &self.keeper {
+            Keeper::InGraph(_) => true,
             Keeper::Exporter(exporter) => {
                 exporter.0.moves || exporter.1.as_ref().is_some_and(closes)
             }
@@ -227,6 +244,9 @@ impl StreamRef {
         py: Python<'_>,
         driver: &Handle,
     ) -> Result<Option<Ready<Alive<'_>>>, Failure<PyErr>> {
+        if let Keeper::InGraph(waited) = &self.keeper {
+            return waited.wait_again(py, driver);
+        }
         if !goes_on(life(driver, self.stream(), self.place), self.life)? {
             return Ok(None);
         }
@@ -235,7 +255,7 @@ impl StreamRef {
             keeper => (Some(keeper), None),
         };
         let stream = match (keeper, self.stream()) {
-            (None | Some(Keeper::Exporter(_)), _) => None,
+            (None | Some(Keeper::Exporter(_) | Keeper::InGraph(_)), _) => None,
             (Some(Keeper::StandIn), _) => {
                 return Ok(Some(Ready::On(Alive::standing_in(self.place))));
             }
@@ -289,6 +309,7 @@ impl StreamRef {
         match &self.keeper {
             Keeper::Owner(voucher) | Keeper::Object(voucher) => voucher.object(py).is_none(),
             Keeper::Exporter(exporter) => exporter.0.is_of_garbage(py),
+            Keeper::InGraph(waited) => waited.own.is_of_garbage(py),
             Keeper::Always | Keeper::Rust(_) | Keeper::StandIn => false,
         }
     }
@@ -301,6 +322,45 @@ impl StreamRef {
         self.keeper.visit(visit)
     }
 }
+
+impl InGraph {
+    /// Makes the stream wait again, unless the capture of its wait goes on.
+    #[cold]
+    fn wait_again(
+        &self,
+        py: Python<'_>,
+        driver: &Handle,
+    ) -> Result<Option<Ready<Alive<'_>>>, Failure<PyErr>> {
+        let Some(Ready::On(alive)) = self.own.now(py, driver)? else { return Ok(None) };
+        let answer = Ok(Some(Ready::On(alive)));
+        if let Some(capture) = self.capture
+            && order::status_of(driver.get()?, alive)? == CaptureStatus::Inside(capture)
+        {
+            return answer;
+        }
+        let waited_for = &self.waited_for;
+        let legacy = || Alive::legacy(waited_for.place);
+        let (first, told) = match waited_for.now(py, driver)? {
+            None => {
+                let (place, why) = (waited_for.place, WaitReason::StreamGone);
+                wait_for_all(py, AGAIN, driver, place, why)?;
+                return answer;
+            }
+            Some(Ready::Nothing) => return answer,
+            Some(Ready::Unsaid) => (legacy(), Ready::Unsaid),
+            Some(Ready::On(first)) if first.stands_in() => (first, Ready::Unsaid),
+            Some(Ready::On(first)) => (first, Ready::On(first.stream())),
+        };
+        let purpose = Purpose::hand_over_of(AGAIN, told);
+        for from in waited_for.also(py, driver)?.into_iter().chain([first]) {
+            order::connect(purpose, driver, from, alive, |call| detach(py, call))?;
+        }
+        answer
+    }
+}
+
+/// The door, in the log, of a wait that a graph has as well.
+const AGAIN: &str = "after a capture";
 
 /// The caller must check that the context exists before the use of a stream with a handle.
 pub(super) const fn alive_by(_exporter: &Exporter, stream: Stream, place: Place) -> Alive<'_> {

@@ -34,7 +34,7 @@ pub(crate) const CAPTURED: Uncaptured = Uncaptured {
 
 /// The caller must have released the interpreter's lock.
 fn connect(door: Purpose, driver: &Handle, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
-    order::connect(door, driver, from, to, |call| call())
+    order::connect(door, driver, from, to, |call| call()).map(drop)
 }
 
 /// Returns the stream on which to make a copy for the GPU at `at`, and a stream that must wait for the copy. A
@@ -147,7 +147,7 @@ pub(crate) fn capsule_of_copy<'py>(
     mut copied: MemoryGuard,
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(held) = copied.memory_mut() {
-        held.register_in_capsule(py, array);
+        held.register_in_capsule(py, array, None);
     }
     capsule_of(py, array, false, versioned, Keep(copied))
 }
