@@ -270,6 +270,7 @@ def test_the_others_are_in_order_though_one_cannot_be(last, cuda):
         streams = [second, broken] if last else [broken, second]
         kept.extend(to_cai(view, stream=stream) for stream in streams)
         second.launch(reads=[view], name="the reader")
+        first.launch(reads=[view], name="the reader on the broken stream")
         broken.now = True
 
     with pytest.raises(KeyboardInterrupt):
@@ -279,7 +280,8 @@ def test_the_others_are_in_order_though_one_cannot_be(last, cuda):
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_an_argument_whose_end_fails_leaves_the_others_in_order(cuda, first):
+@pytest.mark.parametrize("fails", [False, True])
+def test_each_argument_is_in_order_though_the_end_of_one_is_interrupted(cuda, first, fails):
     own, one, two = (cuda.stream(name) for name in ("own", "one", "two"))
     arrays = [cuda.array([1.0] * 4, speaks="cai3", stream=stream) for stream in (one, two)]
     moving, kept = [Interrupting(array) for array in arrays], []
@@ -287,13 +289,15 @@ def test_an_argument_whose_end_fails_leaves_the_others_in_order(cuda, first):
     def function(*views):
         kept.extend([*views, *(own.read(view) for view in views)])
         moving[not first].now = True
+        if fails:
+            raise OddError
 
     with pytest.raises(KeyboardInterrupt):
         adapt(function, "cai", stream=own)(*moving)
-    other, stream = (arrays[1], two) if first else (arrays[0], one)
-    stream.fill(other, 9.0, name="its producer's next write")
+    for array, stream in zip(arrays, (one, two), strict=True):
+        stream.fill(array, 9.0, name="its producer's next write")
     cuda.synchronize()
-    assert kept[3 if first else 2].value == [1.0] * 4
+    assert [seen.value for seen in kept[2:]] == [[1.0] * 4] * 2
 
 
 def test_what_the_function_raised_goes_before_an_end_that_fails(cuda, monkeypatch):

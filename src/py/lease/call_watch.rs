@@ -16,6 +16,7 @@ use crate::driver::fork::Process;
 use crate::error::Result;
 use crate::lease::{Failure, Settlement};
 use crate::order;
+use crate::py::streams::{WaitReason, wait_for_all};
 
 #[derive(Debug)]
 pub(crate) struct CallWatch {
@@ -60,10 +61,32 @@ impl CallWatch {
                 Ok(Settlement::Until(marks)) => order::forget(&self.end.driver, marks),
                 Ok(_) => {}
                 // Go on after an error: the orders of the remaining users must still be made.
-                Err(error) => failed = failed.and(Err(error)),
+                Err(error) => {
+                    if matches!(error, Failure::Interrupted(_)) {
+                        // Nobody tries again after a call, so the host waits, which asks nobody.
+                        self.wait_for(py, &consumer_side);
+                    }
+                    failed = failed.and(Err(error));
+                }
             }
         }
         failed
+    }
+}
+
+impl CallWatch {
+    /// Makes the host wait wherever `consumer_side` may work. Ignores an error: the interrupt is raised.
+    #[cold]
+    fn wait_for(&self, py: Python<'_>, consumer_side: &ConsumerSide) {
+        let mut places = vec![consumer_side.at];
+        for place in consumer_side.known().filter_map(|known| known.stream().1) {
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        for place in places {
+            let _ = wait_for_all(py, "release", &self.end.driver, place, WaitReason::Interrupted);
+        }
     }
 }
 

@@ -37,10 +37,18 @@ impl ConsumerSide {
         }
     }
 
+    /// The recorded streams.
+    pub(super) fn known(&self) -> impl Iterator<Item = &KnownStream> {
+        let consumers = match &self.consumer {
+            Consumer::On(known) | Consumer::OnProducer(Some(known)) => std::slice::from_ref(known),
+            Consumer::Unnamed(seen) => seen,
+            _ => &[],
+        };
+        consumers.iter().chain(self.further.iter())
+    }
+
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        let mut further = self.further.iter().filter_map(KnownStream::kept);
-        further.try_for_each(|kept| kept.visit(visit))?;
-        self.consumer.visit(visit)
+        self.known().filter_map(KnownStream::kept).try_for_each(|kept| kept.visit(visit))
     }
 
     /// Merges `other` into this side. Returns `other` if the two cannot be merged.
@@ -83,15 +91,6 @@ impl Consumer {
                 Self::Unnamed(seen.iter().map(|known| known.clone_ref(py)).collect())
             }
             Self::On(known) => Self::On(known.clone_ref(py)),
-        }
-    }
-
-    pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        let known = |known: &KnownStream| known.kept().map_or(Ok(()), |kept| kept.visit(visit));
-        match self {
-            Self::On(stream) | Self::OnProducer(Some(stream)) => known(stream),
-            Self::Unnamed(seen) => seen.iter().try_for_each(known),
-            _ => Ok(()),
         }
     }
 }
