@@ -160,7 +160,7 @@ impl Machine {
                 let spoiled = self.spoiled && code == Some(codes::STREAM_CAPTURE_INVALIDATED);
                 assert!(refused || fault.is_some() || (spoiled && !free), "{error}");
             }
-            Ok(()) if quiet => {
+            Ok(_) if quiet => {
                 assert_eq!(self.captures(), captures);
                 self.launch(to, "read", false).unwrap();
                 let reports = self.cuda.take_reports();
@@ -168,7 +168,7 @@ impl Machine {
                 assert!(!raced, "{from:?} {to:?} {reports:?}");
             }
             // A stream may join a capture. No capture may lose a stream or be spoiled.
-            Ok(()) => {
+            Ok(_) => {
                 for (before, after) in captures.iter().zip(self.captures()) {
                     assert!(*before == after || *before == Some(None), "{before:?} {after:?}");
                 }

@@ -29,33 +29,36 @@ pub struct Need<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ordered {
     Made,
-    /// The wait is part of the graph that the capture with this number makes. Outside the graph, nothing waits.
-    InGraph(u64),
+    /// The wait is part of the graph that a capture makes. Outside the graph, nothing waits.
+    InGraph,
     Elided(Elided),
 }
 
 impl Ordered {
     /// False if the wait, or the reason for none, holds only during a capture.
     pub const fn is_for_good(self) -> bool {
-        !matches!(self, Self::InGraph(_) | Self::Elided(Elided::UnsaidInCapture))
+        !matches!(self, Self::InGraph | Self::Elided(Elided::UnsaidInCapture))
+    }
+
+    /// True if the stream to wait for is captured, so that no wait was made.
+    pub const fn is_captured(self) -> bool {
+        matches!(self, Self::Elided(Elided::Captured))
     }
 }
 
 /// Makes later work on `to` run after the work queued on `from` so far.
-fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Ordered> {
+pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Ordered> {
     let Need { from, to, .. } = need;
     within(driver, from.place(), |context| {
-        let (route, status) = asked(driver, need)?;
-        let external = match (route, status) {
-            (Route::Plain, _) => None,
-            (Route::External, CaptureStatus::Inside(capture)) => Some(capture),
-            (Route::Pointless, _) if need.direction == Direction::Unsaid => {
+        let external = match asked(driver, need)? {
+            Route::Plain => false,
+            Route::External => true,
+            Route::Pointless if need.direction == Direction::Unsaid => {
                 return Ok(Ordered::Elided(Elided::UnsaidInCapture));
             }
-            (Route::Pointless | Route::External, _) => {
-                return Ok(Ordered::Elided(Elided::Captured));
-            }
-            (Route::Refused(kind), _) => return Err(refused(kind, from, to)),
+            Route::Pointless if from.is(to) => return Ok(Ordered::Elided(Elided::SameStream)),
+            Route::Pointless => return Ok(Ordered::Elided(Elided::Captured)),
+            Route::Refused(kind) => return Err(refused(kind, from, to)),
         };
         let event = record(driver, context, from)?;
         if from.is(to) {
@@ -64,35 +67,33 @@ fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Ordered> {
             driver.spare_event(event);
             return Ok(Ordered::Made);
         }
-        let wait = || match external {
-            Some(_) => driver.wait_external(to, event),
-            None => driver.wait_event(to, event),
+        let wait = || {
+            if external { driver.wait_external(to, event) } else { driver.wait_event(to, event) }
         };
         let there = matches!(to.stream(), Stream::Handle(_)) || from.place() == to.place();
         let waited = if there { wait() } else { within(driver, to.place(), |_| wait()) };
         // Each launch of the graph waits for the event's last record, so the event must never be recorded again.
-        if external.is_none() || waited.is_err() {
+        if !external || waited.is_err() {
             driver.spare_event(event);
         }
-        waited.map(|()| external.map_or(Ordered::Made, Ordered::InGraph))
+        waited.map(|()| if external { Ordered::InGraph } else { Ordered::Made })
     })
 }
 
 #[inline]
-fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<(Route, CaptureStatus)> {
+fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
     let Need { direction, from, to, .. } = need;
     let status = status(driver, from.place(), to)?;
     let forks = direction == Direction::HandOver
         && status == CaptureStatus::Outside
         && to.named_here() != Stream::Legacy;
     if forks && from.named_here() != Stream::Legacy {
-        return Ok((Route::Plain, status));
+        return Ok(Route::Plain);
     }
     let route = route(direction, status_here(driver, from)?, to.named_here(), status);
     // CUDA orders the producer's legacy stream after all blocking streams, so a refused wait can be left out.
     let follows = direction == Direction::GiveBack && from.is(to) && !to.stands_in();
-    let refused = matches!(route, Route::Refused(_));
-    Ok((if follows && refused { Route::Pointless } else { route }, status))
+    Ok(if follows && matches!(route, Route::Refused(_)) { Route::Pointless } else { route })
 }
 
 #[inline]

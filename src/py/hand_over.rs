@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::interpreter::detach;
 use super::item_error::{ItemError, about};
-use super::lease::{HeldMemory, OnlyInGraph, look};
+use super::lease::{HeldMemory, look};
 use super::source::{Both, check_argument, connect_both, consumers_place, ready_streams};
 use super::streams::StreamArgument;
 use crate::descriptor::Descriptor;
@@ -35,17 +35,16 @@ impl<'a, 'py> Recipient<'a, 'py> {
     }
 }
 
-/// Returns a value if the consumer's stream waits in a graph only.
 #[inline]
 pub(crate) fn hand_over<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
     source: &mut HeldMemory,
     to: &Recipient<'a, 'py>,
-) -> PyResult<Option<OnlyInGraph>> {
+) -> PyResult<()> {
     source.join_calls(py, to.array);
     if stays(door, py, source, to, Elided::SameStream)? {
-        return Ok(None);
+        return Ok(());
     }
     hand_over_by_order(door, py, source, to)
 }
@@ -56,7 +55,7 @@ fn hand_over_by_order<'a, 'py: 'a>(
     py: Python<'py>,
     source: &mut HeldMemory,
     to: &Recipient<'a, 'py>,
-) -> PyResult<Option<OnlyInGraph>> {
+) -> PyResult<()> {
     let step = decide(door, py, source, to)?;
     let made = step.order(door, py, source)?;
     let at = step.at;
@@ -214,8 +213,36 @@ fn finish(
     to: &Recipient<'_, '_>,
     at: Place,
     made: Ordered,
-) -> PyResult<Option<OnlyInGraph>> {
-    let mut in_graph = if made.is_for_good() { None } else { source.only_in_graph(py, made) };
+) -> PyResult<()> {
+    if !made.is_for_good() {
+        return finish_in_capture(py, source, to, at, made);
+    }
+    record(py, source, to, at)
+}
+
+/// For a wait, or a reason for none, that holds only during a capture.
+#[cold]
+fn finish_in_capture(
+    py: Python<'_>,
+    source: &mut HeldMemory,
+    to: &Recipient<'_, '_>,
+    at: Place,
+    made: Ordered,
+) -> PyResult<()> {
+    let waited_for = source.waited_for(py);
+    let captured = source.capture_of(to.argument.alive(at), made)?;
+    record(py, source, to, at)?;
+    source.captured(captured, waited_for.filter(|_| to.array.is_none()));
+    Ok(())
+}
+
+#[inline(always)]
+fn record(
+    py: Python<'_>,
+    source: &mut HeldMemory,
+    to: &Recipient<'_, '_>,
+    at: Place,
+) -> PyResult<()> {
     if to.array.unwrap_or(&source.array).ptr() != 0 {
         source.set_consumer(py, to.argument, at)?;
     }
@@ -224,10 +251,9 @@ fn finish(
         if let Request::On(stream) = to.argument.request() {
             source.ready_for_consumer(py);
             source.ready = Ready::On(stream);
-            source.ready_in_graph(in_graph.take());
         }
     }
-    Ok(in_graph)
+    Ok(())
 }
 
 struct Step<'h> {

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cai_bridge import from_cai, to_cai
+from cai_bridge import convert, from_cai, to_cai
 
 from . import capsules, streams
 from .converting import WORKERS
@@ -73,6 +73,68 @@ def test_a_captured_consumer_waits_for_a_producer_outside(driver, torch, cupy, p
     graph.launch(consumer)
     consumer.synchronize()
     assert driver.is_pending(handle_of(side))
+
+
+@pytest.fixture
+def reader(driver, torch, cupy):
+    """Streams of CuPy and torch, an array of torch, and what reads a view on CuPy's."""
+    mine, producer = cupy.cuda.Stream(non_blocking=True), torch.cuda.Stream()
+    x, seen = torch.full((COUNT,), 7.0, device="cuda"), cupy.zeros(COUNT, dtype=np.float32)
+
+    def read(view):
+        with mine:
+            cupy.multiply(streams.cupy_view_without_sync(view), 1.0, out=seen)
+
+    # Once before: kernels are compiled, and the bridge's own stream and module are made.
+    with torch.cuda.stream(producer), to_cai(x, stream=mine) as view:
+        read(view)
+        convert(x, "numpy")
+        driver.spin(mine.ptr, 0.01)
+        driver.spin(handle_of(producer), 0.01)
+    driver.synchronize()
+    return mine, producer, x, read, lambda: cupy.asnumpy(seen, stream=mine)
+
+
+@pytest.mark.parametrize("used", ["on its stream", "by the host"])
+def test_what_waited_in_a_graph_waits_again_outside(driver, torch, reader, used):
+    mine, producer, x, read, seen = reader
+    x.fill_(0.0)
+    driver.synchronize()
+    streams.torch_writes_late(x, 7, producer, milliseconds=50)
+    with torch.cuda.stream(producer):
+        with mine:
+            mine.begin_capture()
+            view = to_cai(x, stream=mine)
+            graph = mine.end_capture()
+        assert driver.is_pending(handle_of(producer))
+        if used == "by the host":
+            found = convert(view, "numpy")
+        else:
+            again = to_cai(view, stream=mine)
+            read(again)
+            found = seen()
+    assert (found == 7.0).all()
+    graph.launch(mine)
+    driver.synchronize()
+
+
+@pytest.mark.parametrize("end", ["release", "del"])
+def test_an_end_in_a_capture_covers_what_the_stream_did_before(driver, torch, reader, end):
+    mine, producer, x, read, seen = reader
+    with torch.cuda.stream(producer):
+        view = to_cai(x, stream=mine)
+        driver.spin(mine.ptr, 50)
+        read(view)
+        with mine:
+            mine.begin_capture()
+            if end == "release":
+                view.release()
+            else:
+                del view
+            x.fill_(9.0)
+            mine.end_capture()
+    assert (seen() == 7.0).all()
+    driver.synchronize()
 
 
 def test_conversions_beside_a_capture_leave_it_alone(driver, torch, cupy):

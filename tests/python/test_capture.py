@@ -139,6 +139,51 @@ def test_what_waited_in_a_graph_waits_again_outside(door, used, without, cuda):
         assert list(seen if used == "the host" else seen.value) == [7.0] * 4
 
 
+ENDS = {
+    "release": lambda views: views[0].release(),
+    "release with the stream": lambda views: views[0].release(views[0].stream),
+    "its last reference": list.clear,
+}
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("way", ["to_cai", "a view of it", "the dict", "a capsule"])
+def test_an_end_in_a_capture_covers_what_the_stream_did_before(way, end, cuda):
+    producer, mine = cuda.stream("producer"), cuda.stream("mine")
+    x = cuda.array([7.0] * 4, speaks="cai3", stream=producer, name="x")
+    with cuda.current_stream(mine):
+        views = [to_cai(x) if way == "the dict" else to_cai(x, stream=mine)]
+        if way == "the dict":
+            assert views[0].__cuda_array_interface__["stream"] == producer.handle
+            mine.wait(producer.record())
+        elif way == "a view of it":
+            views = [to_cai(views[0])]
+        elif way == "a capsule":
+            views = [to_cai(to_dlpack(views.pop()).__dlpack__(stream=mine.handle), stream=mine)]
+        seen = mine.read(views[0])
+        with cuda.capture(mine):
+            ENDS[end](views)
+            producer.fill(x, 9.0, name="the producer's next write")
+    cuda.synchronize()
+    assert ([str(report) for report in cuda.reports], seen.value) == ([], [7.0] * 4)
+
+
+def test_an_end_in_the_capture_of_its_hand_over_waits_for_nothing(cuda):
+    producer, mine = cuda.stream("producer"), cuda.stream("mine")
+    x = cuda.array([7.0] * 4, speaks="cai3", stream=producer, name="x")
+    cuda.synchronize()
+    with cuda.capture(mine) as graph:
+        view = to_cai(x, stream=mine)
+        again = to_dlpack(view)
+        seen = mine.read(view)
+        view.release()
+        again.release()
+        assert not host_waits(cuda)
+    launched(cuda, graph, mine)
+    assert seen.value == [7.0] * 4
+
+
 def test_what_waited_in_a_graph_does_not_wait_again_inside(cuda):
     producer, mine = cuda.stream("producer"), cuda.stream("mine")
     x = cuda.array([7.0] * 4, speaks="cai3", stream=producer, name="x")

@@ -7,7 +7,9 @@ use cai_bridge::device::MemoryKind;
 use cai_bridge::driver::simulated::{Call, CaptureMode, Simulated, Span};
 use cai_bridge::driver::{Driver, Handle};
 use cai_bridge::error::{Kind, Result};
-use cai_bridge::order::{Need, Purpose, Uncaptured, check_captures, connect, connect_all, elided};
+use cai_bridge::order::{
+    Need, Ordered, Purpose, Uncaptured, check_captures, connect, connect_all, elided,
+};
 use cai_bridge::stream::{Alive, Elided, Ready, Request, Stream, Thread, plan};
 
 use crate::alive::{HERE, THERE, alive, at, calls, new};
@@ -16,7 +18,7 @@ use crate::events::{Events, count};
 const DOOR: Purpose = Purpose::hand_over("test");
 const OUT_OF_MEMORY: u32 = 2;
 
-fn handed_over(cuda: &Simulated, from: Alive<'_>, to: Alive<'_>) -> Result<Option<Elided>> {
+fn handed_over(cuda: &Simulated, from: Alive<'_>, to: Alive<'_>) -> Result<Ordered> {
     cai_bridge::order::order(cuda, Need { direction: Direction::HandOver, from, to })
 }
 
@@ -43,7 +45,7 @@ impl Race {
         Self { cuda, from, to, block }
     }
 
-    fn order(&self) -> Result<Option<Elided>> {
+    fn order(&self) -> Result<Ordered> {
         handed_over(&self.cuda, self.from, self.to)
     }
 
@@ -58,7 +60,7 @@ impl Race {
 fn an_orders_record_and_wait_order_the_streams_and_its_event_is_used_again() {
     let race = Race::new();
     for _ in 0..5 {
-        assert_eq!(race.order().unwrap(), None);
+        assert_eq!(race.order().unwrap(), Ordered::Made);
     }
     assert_eq!((calls(&race.cuda, Call::EventCreate), race.reports_of_a_read()), (1, 0));
     for call in ["cuEventRecord", "cuStreamWaitEvent"] {
@@ -195,7 +197,7 @@ fn of_several_edges_all_are_asked_before_the_first_is_made() {
         let edges: Vec<_> = edges.iter().map(|&(from, to)| (alive(from), alive(to))).collect();
         cuda.clear_calls();
         let answer = connect_all(DOOR, &driver, &edges, |call| call());
-        (answer.map_err(|error| error.kind()), calls(&cuda, Call::EventRecord))
+        (answer.map(drop).map_err(|error| error.kind()), calls(&cuda, Call::EventRecord))
     };
     // A stream that has joined one capture cannot join the other; the way there is followed.
     assert_eq!(all(&[(one, to), (other, to)]), (Err(Kind::CaptureOther), 0));
@@ -217,13 +219,13 @@ fn beside_a_capture_the_legacy_stream_waits_for_itself_only_as_itself() {
     let (legacy, stand_in) = (Alive::legacy(HERE), Alive::standing_in(HERE));
     for (direction, from, to, made) in [
         // A producer there follows blocking streams by its own work.
-        (GiveBack, legacy, legacy, Ok(Some(Elided::Captured))),
+        (GiveBack, legacy, legacy, Ok(Ordered::Elided(Elided::SameStream))),
         (GiveBack, legacy, stand_in, Err(Kind::CaptureLegacy)),
         (GiveBack, to, legacy, Err(Kind::CaptureLegacy)),
         (HandOver, legacy, legacy, Err(Kind::CaptureLegacy)),
         // Who named no stream is told so.
-        (Unsaid, legacy, to, Ok(Some(Elided::UnsaidInCapture))),
-        (GiveBack, captured, to, Ok(Some(Elided::Captured))),
+        (Unsaid, legacy, to, Ok(Ordered::Elided(Elided::UnsaidInCapture))),
+        (GiveBack, captured, to, Ok(Ordered::Elided(Elided::Captured))),
     ] {
         let answer = cai_bridge::order::order(&*cuda, Need { direction, from, to });
         assert_eq!(answer.map_err(|error| error.kind()), made, "{direction:?} {from:?} {to:?}");

@@ -7,7 +7,7 @@ use cai_bridge::device::MemoryKind;
 use cai_bridge::driver::simulated::{Call, CaptureMode, ReportKind, Simulated, Span, codes};
 use cai_bridge::driver::{Driver, Handle};
 use cai_bridge::error::Kind;
-use cai_bridge::order::{Need, forget, is_reached, mark, order, wait_for, wait_on_host};
+use cai_bridge::order::{Need, Ordered, forget, is_reached, mark, order, wait_for, wait_on_host};
 use cai_bridge::stream::{Alive, Stream, Thread};
 
 use crate::alive::{HERE, THERE, alive, calls, new};
@@ -21,7 +21,7 @@ fn machine() -> (Arc<Simulated>, [Alive<'static>; 3]) {
 }
 
 fn ordered(cuda: &Simulated, direction: Direction, from: Alive<'_>, to: Alive<'_>) {
-    assert_eq!(order(cuda, Need { direction, from, to }).unwrap(), None);
+    assert_eq!(order(cuda, Need { direction, from, to }).unwrap(), Ordered::Made);
 }
 
 fn work(cuda: &Simulated, stream: Alive<'_>) {

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use super::warned;
 use crate::device::Place;
 use crate::lease::end_rules;
-use crate::py::streams::{KnownStream, KnownStreams};
+use crate::py::streams::{KnownStream, KnownStreams, StreamRef};
 
 #[derive(Debug)]
 pub(super) struct ConsumerSide {
@@ -14,9 +14,40 @@ pub(super) struct ConsumerSide {
     /// If the exchange API lent the array: the place whose legacy default stream the borrowers use.
     pub(super) lent: Option<Place>,
     pub(super) consumer: Consumer,
+    pub(super) captured: Captured,
     /// The source line that named the consumer's stream, if nothing keeps that stream alive.
     pub(super) line: Option<Box<warned::Line>>,
     pub(super) further: KnownStreams,
+}
+
+/// Whether the consumer's stream waited for the producer in a graph only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Captured {
+    No,
+    /// In the graph that the capture with this number makes. As long as that capture goes on, all work of the stream on
+    /// the memory is part of the graph.
+    In(u64),
+    /// No wait was made, because of a capture.
+    Unsaid,
+}
+
+impl Captured {
+    /// The consumer's stream `own`, with what it must wait for again outside the graph.
+    pub(super) fn keep(
+        self,
+        own: StreamRef,
+        waited_for: impl FnOnce() -> Option<StreamRef>,
+    ) -> StreamRef {
+        let capture = match self {
+            Self::No => return own,
+            Self::In(capture) => Some(capture),
+            Self::Unsaid => None,
+        };
+        match waited_for() {
+            Some(waited_for) => own.waited_in_graph(capture, waited_for),
+            None => own,
+        }
+    }
 }
 
 pub(super) type Consumer = end_rules::Consumer<KnownStream>;
@@ -24,7 +55,14 @@ pub(super) type Consumer = end_rules::Consumer<KnownStream>;
 impl ConsumerSide {
     #[inline(always)]
     pub(super) const fn nobody(at: Place) -> Self {
-        Self { at, lent: None, consumer: Consumer::Nobody, line: None, further: KnownStreams::NONE }
+        Self {
+            at,
+            lent: None,
+            consumer: Consumer::Nobody,
+            captured: Captured::No,
+            line: None,
+            further: KnownStreams::NONE,
+        }
     }
 
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
@@ -32,6 +70,7 @@ impl ConsumerSide {
             at: self.at,
             lent: self.lent,
             consumer: self.consumer.clone_ref(py),
+            captured: self.captured,
             line: self.line.clone(),
             further: self.further.clone_ref(py),
         }
@@ -53,7 +92,8 @@ impl ConsumerSide {
 
     /// Merges `other` into this side. Returns `other` if the two cannot be merged.
     pub(super) fn merge(&mut self, other: Self) -> Option<Self> {
-        if (self.at, self.lent) != (other.at, other.lent) || !other.further.is_empty() {
+        let key = |side: &Self| (side.at, side.lent, side.captured);
+        if key(self) != key(&other) || !other.further.is_empty() {
             return Some(other);
         }
         match (&mut self.consumer, other.consumer) {

@@ -6,7 +6,6 @@ use pyo3::prelude::*;
 use super::consumer_side::Consumer;
 use super::held_memory::HeldMemory;
 use super::known_memory::{self, KnownMemory};
-use super::producer_side::OnlyInGraph;
 use crate::descriptor::Descriptor;
 use crate::py::streams::{KnownStream, StreamRef};
 use crate::stream::{Alive, Stream};
@@ -20,22 +19,16 @@ impl HeldMemory {
 
     /// Like [`Self::register`], for a capsule, which names no stream. Also records the stream on which the array is
     /// ready, unless it is the legacy default stream of the consumer's place.
-    pub(crate) fn register_in_capsule(
-        &mut self,
-        py: Python<'_>,
-        array: &Descriptor,
-        in_graph: Option<OnlyInGraph>,
-    ) {
+    pub(crate) fn register_in_capsule(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
         let clone = |kept: &StreamRef| kept.clone_ref(py);
         let kept = match &self.consumer_side.consumer {
-            Consumer::On(known) => {
-                let known = known.clone_ref(py);
-                Some(match in_graph {
-                    Some(waited) => waited.of(known),
-                    None => known,
-                })
+            Consumer::On(KnownStream::Kept(kept)) => {
+                let captured = self.consumer_side.captured;
+                let own = captured.keep(kept.clone_ref(py), || self.waited_for(py));
+                Some(KnownStream::Kept(own))
             }
+            Consumer::On(lost) => Some(lost.clone_ref(py)),
             Consumer::OnProducer(_) => {
                 self.producer_side.stream.as_ref().map(clone).map(KnownStream::Kept)
             }

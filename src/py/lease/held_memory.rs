@@ -6,13 +6,14 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
-use super::consumer_side::{Consumer, ConsumerSide};
+use super::consumer_side::{Captured, Consumer, ConsumerSide};
 use super::conversion::ConversionMember;
 use super::generation;
 use super::known_memory::KnownMemory;
-use super::producer_side::{OnlyInGraph, ProducerSide, Readiness};
+use super::producer_side::{ProducerSide, Readiness};
 use super::tensor::{HeldTensor, Unconsumed};
 use crate::buffer::Buffer;
+use crate::capture::CaptureStatus;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::dlpack::encode::Boxed;
@@ -20,7 +21,7 @@ use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
 use crate::lease::Failure;
-use crate::order::Ordered;
+use crate::order::{self, Ordered};
 use crate::py::observe::{By, EndTag, EndedBy};
 use crate::py::streams::{KnownStream, StreamRef, Unnamed};
 use crate::stream::{Alive, Ready, Stream};
@@ -213,6 +214,7 @@ impl HeldMemory {
                 producer_side: self.producer_side.clone_ref(py),
                 consumer_side: ConsumerSide {
                     consumer,
+                    captured: self.consumer_side.captured,
                     ..ConsumerSide::nobody(self.consumer_side.at)
                 },
                 conversion: None,
@@ -268,27 +270,40 @@ impl HeldMemory {
         };
     }
 
-    /// Call this before the consumer is recorded. `None` if nothing can be pending outside the graph.
-    #[cold]
-    pub(crate) fn only_in_graph(&self, py: Python<'_>, made: Ordered) -> Option<OnlyInGraph> {
+    /// The stream that a consumer waits for. Call this before the consumer is recorded. `None` if nothing is pending.
+    pub(crate) fn waited_for(&self, py: Python<'_>) -> Option<StreamRef> {
         let side = &self.producer_side;
-        let capture = if let Ordered::InGraph(capture) = made { Some(capture) } else { None };
-        let waited_for = match self.ready {
-            Ready::Nothing => return None,
-            Ready::Unsaid => StreamRef::standing_in(side.place),
+        match self.ready {
+            Ready::Nothing => None,
+            Ready::Unsaid => Some(StreamRef::standing_in(side.place)),
             Ready::On(stream) => match side.keeper_of(stream) {
-                Some(kept) => kept.clone_ref(py),
-                None => StreamRef::of_default(Alive::default_stream(stream, side.place)?)?,
+                Some(kept) => Some(kept.clone_ref(py)),
+                None => Alive::default_stream(stream, side.place).and_then(StreamRef::of_default),
             },
-        };
-        Some(OnlyInGraph { capture, waited_for })
+        }
     }
 
-    pub(crate) fn ready_in_graph(&mut self, waited: Option<OnlyInGraph>) {
-        if let Some(waited) = waited
-            && let Some(own) = self.producer_side.ready_on.take()
-        {
-            self.producer_side.ready_on = Some(own.in_graph(waited.capture, waited.waited_for));
+    /// The capture that `made`, which does not hold for good, is part of. `consumer` is the stream that waits.
+    pub(crate) fn capture_of(
+        &self,
+        consumer: Option<Alive<'_>>,
+        made: Ordered,
+    ) -> Result<Captured> {
+        let consumer = consumer.filter(|_| made == Ordered::InGraph);
+        let status = consumer.map(|on| order::status_of(self.driver.get()?, on)).transpose()?;
+        Ok(match status {
+            Some(CaptureStatus::Inside(capture)) => Captured::In(capture),
+            _ => Captured::Unsaid,
+        })
+    }
+
+    /// Call this after the consumer is recorded. If the array is ready on the consumer's stream now, `waited_for` is
+    /// what that stream must wait for again outside the graph.
+    pub(crate) fn captured(&mut self, captured: Captured, waited_for: Option<StreamRef>) {
+        self.consumer_side.captured = captured;
+        if let Some(waited_for) = waited_for {
+            let own = self.producer_side.ready_on.take();
+            self.producer_side.ready_on = own.map(|own| captured.keep(own, || Some(waited_for)));
         }
     }
 

@@ -20,5 +20,5 @@ pub(crate) use end::Orders;
 pub(crate) use held_memory::{HeldMemory, MemoryGuard};
 pub(crate) use known_memory::goes_on;
 pub(crate) use pending_ends::{_end, _settle, look, look_at_all};
-pub(crate) use producer_side::{OnlyInGraph, Readiness};
+pub(crate) use producer_side::Readiness;
 pub(crate) use tensor::Unconsumed;

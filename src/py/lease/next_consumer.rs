@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-use super::consumer_side::Consumer;
+use super::consumer_side::{Captured, Consumer};
 use super::held_memory::HeldMemory;
 use super::warned;
 use crate::device::Place;
@@ -110,7 +110,7 @@ impl HeldMemory {
     #[inline]
     pub(super) fn replace_consumer(&mut self, next: Consumer, line: Option<Box<warned::Line>>) {
         let before = std::mem::replace(&mut self.consumer_side.consumer, next);
-        self.consumer_side.line = line;
+        (self.consumer_side.line, self.consumer_side.captured) = (line, Captured::No);
         self.put_behind(before);
     }
 
@@ -174,7 +174,7 @@ impl HeldMemory {
         let kept = producer_side.ready_on.as_ref().or_else(own);
         let kept = kept.filter(|kept| matches!(kept.stream(), Stream::Handle(_)))?;
         let is_noted = |known: &KnownStream| known.kept().is_some_and(|known| known.is_same(kept));
-        (!seen.iter().any(is_noted)).then(|| KnownStream::Kept(kept.bare().clone_ref(py)))
+        (!seen.iter().any(is_noted)).then(|| KnownStream::Kept(kept.clone_stream(py)))
     }
 
     /// Records `known` for a consumer that named no stream. Returns `known` if nothing was recorded.

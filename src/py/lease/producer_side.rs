@@ -23,25 +23,6 @@ pub(crate) struct ProducerSide {
     pub(super) ready_on: Option<StreamRef>,
 }
 
-/// What a stream waited for because of a capture only: as long as the capture goes on, or in the graph that it makes.
-#[derive(Debug)]
-pub(crate) struct OnlyInGraph {
-    /// The capture's number, if it is known.
-    pub(super) capture: Option<u64>,
-    pub(super) waited_for: StreamRef,
-}
-
-impl OnlyInGraph {
-    pub(super) fn of(self, waited: KnownStream) -> KnownStream {
-        match waited {
-            KnownStream::Kept(kept) => {
-                KnownStream::Kept(kept.in_graph(self.capture, self.waited_for))
-            }
-            lost @ KnownStream::Lost(_) => lost,
-        }
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct Readiness {
     pub(crate) told: Ready,

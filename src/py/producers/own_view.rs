@@ -49,12 +49,14 @@ fn declare(
     options: &ImportOptions<'_, '_>,
     alive: Alive<'_>,
 ) -> PyResult<()> {
-    let mut in_graph = None;
+    let mut again = None;
     if let Some(named) = view.ready.stream()
         && !alive.is_at(named, view.producer_side.ready_place(named))
     {
         let made = order_for(options.door, py, view, alive)?;
-        in_graph = if made.is_for_good() { None } else { view.only_in_graph(py, made) };
+        if !made.is_for_good() {
+            again = Some((view.capture_of(Some(alive), made)?, view.waited_for(py)));
+        }
     }
     // `view.ready` does not name a GPU. For a stream on another GPU, `ready_on` must record the GPU.
     let is_there = alive.place().ordinal == view.producer_side.place.ordinal;
@@ -78,7 +80,9 @@ fn declare(
     view.ready = told;
     let same = || producer.as_ref().map(|producer| producer.clone_ref(py));
     view.keep_ready_on(ready_on.or_else(same));
-    view.ready_in_graph(in_graph);
+    if let Some((captured, waited_for)) = again {
+        view.captured(captured, waited_for);
+    }
     if let Some(producer) = producer {
         view.producer_side.put_upstream(KnownStream::Kept(producer));
     }

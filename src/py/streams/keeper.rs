@@ -4,9 +4,10 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use super::exporter::Exporter;
-use super::reference::StreamRef;
+use super::name::StreamName;
 use super::voucher::Voucher;
 use crate::array::RustStream;
+use crate::device::Place;
 
 #[derive(Debug)]
 pub(super) enum Keeper {
@@ -24,13 +25,34 @@ pub(super) enum Keeper {
     InGraph(Box<InGraph>),
 }
 
-/// A stream that waited in a graph only, so that outside the graph it must wait again before each use.
+/// The keeper of a stream that waited in a graph only, so that outside the graph it must wait again before each use.
 #[derive(Debug)]
 pub(super) struct InGraph {
+    pub(super) own: Keeper,
     /// The number of the graph's capture; `None` if no wait was made because of a capture.
     pub(super) capture: Option<u64>,
-    pub(super) waited_for: StreamRef,
-    pub(super) own: StreamRef,
+    pub(super) waited_for: WaitedFor,
+}
+
+/// The parts of a reference to the stream that was waited for.
+#[derive(Debug)]
+pub(super) struct WaitedFor {
+    pub(super) name: StreamName,
+    pub(super) place: Place,
+    pub(super) life: u64,
+    pub(super) keeper: Keeper,
+}
+
+impl InGraph {
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        let WaitedFor { name, place, life, keeper } = &self.waited_for;
+        let keeper = keeper.clone_ref(py);
+        Self {
+            own: self.own.clone_ref(py),
+            capture: self.capture,
+            waited_for: WaitedFor { name: *name, place: *place, life: *life, keeper },
+        }
+    }
 }
 
 impl Keeper {
@@ -38,11 +60,7 @@ impl Keeper {
         match self {
             Self::Always => Self::Always,
             Self::StandIn => Self::StandIn,
-            Self::InGraph(waited) => Self::InGraph(Box::new(InGraph {
-                capture: waited.capture,
-                waited_for: waited.waited_for.clone_ref(py),
-                own: waited.own.clone_ref(py),
-            })),
+            Self::InGraph(waited) => Self::InGraph(Box::new(waited.clone_ref(py))),
             Self::Rust(held) => Self::Rust(held.clone()),
             Self::Owner(object) => Self::Owner(object.clone_ref(py)),
             Self::Object(object) => Self::Object(object.clone_ref(py)),
@@ -57,8 +75,8 @@ impl Keeper {
         match self {
             Self::Always | Self::Rust(_) | Self::StandIn => Ok(()),
             Self::InGraph(waited) => {
-                waited.waited_for.visit(visit)?;
-                waited.own.visit(visit)
+                waited.own.visit(visit)?;
+                waited.waited_for.keeper.visit(visit)
             }
             Self::Owner(held) | Self::Object(held) => held.visit(visit),
             Self::Exporter(exporter) => {

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use super::context::{goes_on, life, life_at};
 use super::exporter::Exporter;
-use super::keeper::{InGraph, Keeper};
+use super::keeper::{InGraph, Keeper, WaitedFor};
 use super::name::StreamName;
 use super::object::handle_of;
 use super::voucher::{Voucher, is_unasked};
@@ -103,15 +103,20 @@ impl StreamRef {
     }
 
     /// The stream that waited for `waited_for` because of a capture only, with the capture's number if it is known.
-    pub(crate) fn in_graph(self, capture: Option<u64>, waited_for: Self) -> Self {
-        let Self { name, place, life, .. } = self;
-        let keeper = Keeper::InGraph(Box::new(InGraph { capture, waited_for, own: self }));
-        Self { name, place, life, keeper }
+    pub(crate) fn waited_in_graph(self, capture: Option<u64>, waited_for: Self) -> Self {
+        let Self { name, place, life, keeper } = waited_for;
+        let waited_for = WaitedFor { name, place, life, keeper };
+        let keeper = Keeper::InGraph(Box::new(InGraph { own: self.keeper, capture, waited_for }));
+        Self { keeper, ..self }
     }
 
-    /// The stream without a wait to make again.
-    pub(crate) fn bare(&self) -> &Self {
-        if let Keeper::InGraph(waited) = &self.keeper { waited.own.bare() } else { self }
+    /// Like [`Self::clone_ref`], without a wait to make again.
+    pub(crate) fn clone_stream(&self, py: Python<'_>) -> Self {
+        let keeper = match &self.keeper {
+            Keeper::InGraph(waited) => waited.own.clone_ref(py),
+            keeper => keeper.clone_ref(py),
+        };
+        Self { keeper, ..*self }
     }
 
     /// The stream, or the legacy default stream that the bridge uses in its place.
@@ -236,21 +241,58 @@ impl StreamRef {
         {
             return Ok(Some(Ready::On(alive)));
         }
-        self.ask(py, driver)
+        if let Keeper::InGraph(waited) = &self.keeper {
+            return self.wait_again(py, driver, waited);
+        }
+        self.ask(py, driver, &self.keeper)
     }
 
-    fn ask(
-        &self,
+    /// Makes the stream wait again, unless the capture of its wait goes on.
+    #[cold]
+    fn wait_again<'a>(
+        &'a self,
         py: Python<'_>,
         driver: &Handle,
-    ) -> Result<Option<Ready<Alive<'_>>>, Failure<PyErr>> {
-        if let Keeper::InGraph(waited) = &self.keeper {
-            return waited.wait_again(py, driver);
+        waited: &'a InGraph,
+    ) -> Result<Option<Ready<Alive<'a>>>, Failure<PyErr>> {
+        let now = self.ask(py, driver, &waited.own)?;
+        let Some(Ready::On(alive)) = now else { return Ok(None) };
+        let answer = Ok(Some(Ready::On(alive)));
+        if let Some(capture) = waited.capture
+            && order::status_of(driver.get()?, alive)? == CaptureStatus::Inside(capture)
+        {
+            return answer;
         }
+        let WaitedFor { name, place, life, keeper } = &waited.waited_for;
+        let keeper = keeper.clone_ref(py);
+        let waited_for = &Self { name: *name, place: *place, life: *life, keeper };
+        let (first, told) = match waited_for.now(py, driver)? {
+            None => {
+                wait_for_all(py, AGAIN, driver, waited_for.place, WaitReason::StreamGone)?;
+                return answer;
+            }
+            Some(Ready::Nothing) => return answer,
+            Some(Ready::Unsaid) => (Alive::legacy(waited_for.place), Ready::Unsaid),
+            Some(Ready::On(first)) if first.stands_in() => (first, Ready::Unsaid),
+            Some(Ready::On(first)) => (first, Ready::On(first.stream())),
+        };
+        let purpose = Purpose::hand_over_of(AGAIN, told);
+        for from in waited_for.also(py, driver)?.into_iter().chain([first]) {
+            order::connect(purpose, driver, from, alive, |call| detach(py, call))?;
+        }
+        answer
+    }
+
+    fn ask<'a>(
+        &'a self,
+        py: Python<'_>,
+        driver: &Handle,
+        keeper: &'a Keeper,
+    ) -> Result<Option<Ready<Alive<'a>>>, Failure<PyErr>> {
         if !goes_on(life(driver, self.stream(), self.place), self.life)? {
             return Ok(None);
         }
-        let (keeper, exporter) = match &self.keeper {
+        let (keeper, exporter) = match keeper {
             Keeper::Exporter(exporter) => (exporter.1.as_ref(), Some(&exporter.0)),
             keeper => (Some(keeper), None),
         };
@@ -309,7 +351,7 @@ impl StreamRef {
         match &self.keeper {
             Keeper::Owner(voucher) | Keeper::Object(voucher) => voucher.object(py).is_none(),
             Keeper::Exporter(exporter) => exporter.0.is_of_garbage(py),
-            Keeper::InGraph(waited) => waited.own.is_of_garbage(py),
+            Keeper::InGraph(_) => self.clone_stream(py).is_of_garbage(py),
             Keeper::Always | Keeper::Rust(_) | Keeper::StandIn => false,
         }
     }
@@ -320,42 +362,6 @@ impl StreamRef {
 
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.keeper.visit(visit)
-    }
-}
-
-impl InGraph {
-    /// Makes the stream wait again, unless the capture of its wait goes on.
-    #[cold]
-    fn wait_again(
-        &self,
-        py: Python<'_>,
-        driver: &Handle,
-    ) -> Result<Option<Ready<Alive<'_>>>, Failure<PyErr>> {
-        let Some(Ready::On(alive)) = self.own.now(py, driver)? else { return Ok(None) };
-        let answer = Ok(Some(Ready::On(alive)));
-        if let Some(capture) = self.capture
-            && order::status_of(driver.get()?, alive)? == CaptureStatus::Inside(capture)
-        {
-            return answer;
-        }
-        let waited_for = &self.waited_for;
-        let legacy = || Alive::legacy(waited_for.place);
-        let (first, told) = match waited_for.now(py, driver)? {
-            None => {
-                let (place, why) = (waited_for.place, WaitReason::StreamGone);
-                wait_for_all(py, AGAIN, driver, place, why)?;
-                return answer;
-            }
-            Some(Ready::Nothing) => return answer,
-            Some(Ready::Unsaid) => (legacy(), Ready::Unsaid),
-            Some(Ready::On(first)) if first.stands_in() => (first, Ready::Unsaid),
-            Some(Ready::On(first)) => (first, Ready::On(first.stream())),
-        };
-        let purpose = Purpose::hand_over_of(AGAIN, told);
-        for from in waited_for.also(py, driver)?.into_iter().chain([first]) {
-            order::connect(purpose, driver, from, alive, |call| detach(py, call))?;
-        }
-        answer
     }
 }
 

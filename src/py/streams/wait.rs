@@ -19,6 +19,8 @@ pub(crate) enum WaitReason {
     OwnerCollected,
     ConsumerUnknown,
     HostReader,
+    /// At the end: what the consumer queued before its stream was captured.
+    Captured,
     /// At the end of a call: Python code that the bridge asked raised an interrupt.
     Interrupted,
 }
@@ -37,6 +39,9 @@ impl WaitReason {
                 "nothing keeps the consumer's stream alive; the host waited for the context"
             }
             Self::HostReader => "the CPU may read the memory; the host waited for the context",
+            Self::Captured => {
+                "the consumer's stream is captured, and may have earlier work; the host waited for the context"
+            }
             Self::Interrupted => {
                 "the end of a call was interrupted; the host waited for the context"
             }

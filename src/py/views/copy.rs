@@ -147,7 +147,7 @@ pub(crate) fn capsule_of_copy<'py>(
     mut copied: MemoryGuard,
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(held) = copied.memory_mut() {
-        held.register_in_capsule(py, array, None);
+        held.register_in_capsule(py, array);
     }
     capsule_of(py, array, false, versioned, Keep(copied))
 }

@@ -79,10 +79,9 @@ pub(super) fn share<'py>(
     if let Some(held) = guard.memory_mut() {
         place(view, consumers_place(array, view.place).ordinal)?;
         look(py);
-        let to = Recipient { array: Some(array), ..Recipient::of(argument) };
-        let in_graph = hand_over(DOOR, py, held, &to)?;
+        hand_over(DOOR, py, held, &Recipient { array: Some(array), ..Recipient::of(argument) })?;
         held.tag.by = EndedBy::Deleter;
-        held.register_in_capsule(py, array, in_graph);
+        held.register_in_capsule(py, array);
     }
     let keep = Keep(guard);
     if versioned {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use cai_bridge::driver::simulated::{Call, CaptureMode, Outcome, Simulated, codes};
-use cai_bridge::driver::{Driver, Handle};
+use cai_bridge::driver::{BlockingCall, Driver, Handle};
 use cai_bridge::error::{Kind, Result};
 use cai_bridge::lease::{Parties, Settlement};
 use cai_bridge::order::{Mark, is_reached};
@@ -26,7 +26,7 @@ fn settle(
     let named = |streams: &[Stream]| streams.iter().map(|stream| alive(*stream)).collect();
     let (users, producers) = (named(users), named(producers));
     let parties = Parties { users, producers, known };
-    parties.settle(&Handle::Simulated(Arc::clone(cuda)), |call| call())
+    parties.settle(&Handle::Simulated(Arc::clone(cuda)), |call| call(), |_| {})
 }
 
 /// The marks of an end that was settled.
@@ -129,13 +129,14 @@ fn the_marks_of_an_end_that_is_settled_later_are_forgotten() {
     let parties =
         Parties { users, producers: [alive(stand_in)].into_iter().collect(), known: false };
     let turns = Cell::new(0);
-    let settled = parties.settle(&Handle::Simulated(Arc::clone(&cuda)), |call| {
+    let detach = |call: BlockingCall<'_>| {
         // Somebody begins a capture before the users' work is marked.
         if turns.replace(turns.get() + 1) == 1 {
             cuda.begin_capture(stand_in, CaptureMode::Relaxed).unwrap();
         }
-        call()
-    });
+        call();
+    };
+    let settled = parties.settle(&Handle::Simulated(Arc::clone(&cuda)), detach, |_| {});
     assert!(matches!(settled, Ok(Settlement::Later)) && turns.get() == 2);
     cuda.end_capture(stand_in).unwrap();
     assert_eq!(calls(&cuda, Call::EventCreate), 1);

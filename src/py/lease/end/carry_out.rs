@@ -4,14 +4,15 @@ use pyo3::prelude::*;
 
 use super::gather::{Gathered, Sides, gather};
 use crate::buffer::Buffer;
+use crate::capture::CaptureStatus;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::{Kind, Result};
 use crate::lease::end_rules::{self, Answers, Lost, Next, Plan, Question};
-use crate::lease::{Failure, Holder, Settlement};
+use crate::lease::{Failure, Holder, Settlement, Streams};
 use crate::order::{self, Mark, Purpose, Uncaptured};
 use crate::py::interpreter::detach;
-use crate::py::lease::consumer_side::{Consumer, ConsumerSide};
+use crate::py::lease::consumer_side::{Captured, Consumer, ConsumerSide};
 use crate::py::lease::held_memory::{HeldMemory, MemoryOwner};
 use crate::py::lease::known_memory::KnownMemory;
 use crate::py::lease::producer_side::ProducerSide;
@@ -85,7 +86,9 @@ fn order(
     let mut answers = Answers::default();
     let plan = loop {
         match end_rules::next(&sides, &answers) {
-            Next::Do(Plan::Edge(user, producer)) => return give_back(py, end, user, producer),
+            Next::Do(Plan::Edge(user, producer)) => {
+                return give_back(py, end, consumer_side, user, producer);
+            }
             Next::Do(plan) => break plan,
             Next::Ask(Question::ProducerStays) => {
                 answers.producer_stays = Some(producer_side.stays(py, driver)?);
@@ -148,8 +151,21 @@ fn carry_out(
             tell_elided(producer_side, why);
             Ok(Settlement::Done)
         }
-        Plan::Edge(user, producer) => give_back(py, end, user, producer),
-        Plan::Order(parties) => Ok(parties.settle(driver, |call| detach(py, call))?),
+        Plan::Edge(user, producer) => give_back(py, end, consumer_side, user, producer),
+        Plan::Order(parties) => {
+            let mut captured = Streams::new();
+            let note = |user| captured.push(user);
+            let mut settled = parties.settle(driver, |call| detach(py, call), note)?;
+            // An end that is put off comes again when the capture is over.
+            if captured.is_empty() || matches!(settled, Settlement::Later) {
+                return Ok(settled);
+            }
+            let waited = wait_for_earlier(py, end, consumer_side, &captured);
+            if let (Err(_), Settlement::Until(marks)) = (&waited, &mut settled) {
+                order::forget(driver, std::mem::take(marks));
+            }
+            waited.map(|()| settled)
+        }
         Plan::Wait(lost, parties) => {
             let dropped = known.map_or(&[][..], |known| &known.dropped);
             let reason = match lost {
@@ -176,13 +192,40 @@ fn carry_out(
 fn give_back(
     py: Python<'_>,
     end: &EndContext,
+    consumer_side: &ConsumerSide,
     user: Alive<'_>,
     producer: Alive<'_>,
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
-    order::connect(Purpose::give_back("release"), &end.driver, user, producer, |call| {
-        detach(py, call);
-    })?;
+    let door = Purpose::give_back("release");
+    let made = order::connect(door, &end.driver, user, producer, |call| detach(py, call))?;
+    if made.is_captured() {
+        wait_for_earlier(py, end, consumer_side, &[user])?;
+    }
     Ok(Settlement::Done)
+}
+
+/// Makes the host wait for what `users`, which are captured, queued before their captures: nothing else can, while a
+/// capture goes on. Not for a consumer that came to the memory in the capture.
+#[cold]
+fn wait_for_earlier(
+    py: Python<'_>,
+    end: &EndContext,
+    consumer_side: &ConsumerSide,
+    users: &[Alive<'_>],
+) -> Result<(), Failure<PyErr>> {
+    let driver = end.driver.get()?;
+    if let (Consumer::On(known), Captured::In(capture)) =
+        (&consumer_side.consumer, consumer_side.captured)
+        && users.iter().all(|user| known.is(*user))
+        && let [user, ..] = users
+        && order::status_of(driver, *user)? == CaptureStatus::Inside(capture)
+    {
+        return Ok(());
+    }
+    for place in places_of(&end.driver, consumer_side.at, users)? {
+        wait_for_all(py, "release", &end.driver, place, WaitReason::Captured)?;
+    }
+    Ok(())
 }
 
 /// The consumer's and the producer's streams, if the consumer named a stream and both streams are known to be alive.
