@@ -100,7 +100,7 @@ def test_no_value_is_wrong_either_way(copy, peer, driver, note):
     assert wrong == 0
     for name, took_each in times.items():
         assert statistics.median(took_each) < 1e-3, name
-        # A wait of the bridge holds up each of the 40; a driver that maps memory, or a busy host, some.
+        # The bridge would hold up each of the 40; a driver that maps memory, or a busy host, some.
         waited = [took for took in took_each if took > LATE_MS / 2e3]
         assert len(waited) <= len(took_each) // 4, (name, waited)
     assert settled(lambda: peer("cb.shares()") == [])
