@@ -7,7 +7,7 @@ import weakref
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
 from . import _libraries
-from ._core import CaiView, DLPackView, _plain_types, _unraisable
+from ._core import CaiView, DLPackView, _CallEnd, _plain_types
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Call:
         return None if first is None else _libraries.of_array(first)
 
 
-class Now:
+class Now(_CallEnd):
     """One call: its arguments, which are handed out once, and the conversion of its result.
 
     Only the function holds the arguments. An argument that it drops has ended when it returns. The
@@ -78,36 +78,13 @@ class Now:
     """
 
     def __init__(self, stream: Any) -> None:
+        super().__init__()
         self.like: _libraries.Library | None = None
         self.stream = stream
         # The positional arguments, and the keyword arguments.
         self.left: list[Any] = []
         self.lent: list[Any] = []
         self.views: list[weakref.ref[CaiView | DLPackView]] = []
-
-    def __enter__(self) -> Now:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        ends = self.lent
-        if kind is not None and self.views:
-            # The exception's traceback keeps the views alive, so they are ended here.
-            alive = [view for one in self.views if (view := one()) is not None]
-            ends = [*(view.release for view in alive), *self.lent]
-        self.left.clear()
-        failed: BaseException | None = None
-        for end in ends:
-            try:
-                end()
-            except BaseException as error:
-                # The memory of the others goes back all the same.
-                failed = failed or error
-        if failed is None:
-            return
-        if kind is None or not isinstance(failed, Exception):
-            raise failed
-        # An exception of the function takes precedence.
-        _unraisable(failed)
 
     def give(self, result: Any) -> Any:
         """Convert the call's result, which was made on the call's stream if there is one."""
