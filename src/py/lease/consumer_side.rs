@@ -33,6 +33,7 @@ pub(crate) enum Captured {
 
 impl Captured {
     /// The consumer's stream `own`, with what it must wait for again outside the graph.
+    #[cold]
     pub(super) fn keep(
         self,
         own: StreamRef,

@@ -3,7 +3,7 @@
 
 use pyo3::prelude::*;
 
-use super::consumer_side::Consumer;
+use super::consumer_side::{Captured, Consumer};
 use super::held_memory::HeldMemory;
 use super::known_memory::{self, KnownMemory};
 use crate::descriptor::Descriptor;
@@ -24,9 +24,10 @@ impl HeldMemory {
         let clone = |kept: &StreamRef| kept.clone_ref(py);
         let kept = match &self.consumer_side.consumer {
             Consumer::On(KnownStream::Kept(kept)) => {
-                let captured = self.consumer_side.captured;
-                let own = captured.keep(kept.clone_ref(py), || self.waited_for(py));
-                Some(KnownStream::Kept(own))
+                Some(KnownStream::Kept(match self.consumer_side.captured {
+                    Captured::No => kept.clone_ref(py),
+                    captured => captured.keep(kept.clone_ref(py), || self.waited_for(py)),
+                }))
             }
             Consumer::On(lost) => Some(lost.clone_ref(py)),
             Consumer::OnProducer(_) => {
