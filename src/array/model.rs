@@ -20,6 +20,7 @@ use crate::driver::Handle;
 use crate::dtype::Dtype;
 use crate::error::{Kind, Result};
 use crate::layout::Layout;
+use crate::order::Ordered;
 use crate::stream::Alive;
 
 /// Loom runs all its threads on one OS thread, so `Thread::current` cannot tell them apart.
@@ -86,9 +87,9 @@ impl Origin for Noted {
         Place::gpu(0)
     }
 
-    fn order_for(&self, _door: &'static str, to: Alive<'_>) -> Result<()> {
+    fn order_for(&self, _door: &'static str, to: Alive<'_>) -> Result<Ordered> {
         Noted::order(self, HOME, handle(to));
-        Ok(())
+        Ok(Ordered::Made)
     }
 
     fn give_back(&self, user: Alive<'_>) -> Result<()> {
@@ -100,9 +101,9 @@ impl Origin for Noted {
         &self.users
     }
 
-    fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
+    fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<Ordered> {
         Noted::order(self, handle(from), handle(to));
-        Ok(())
+        Ok(Ordered::Made)
     }
 }
 

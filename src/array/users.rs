@@ -139,9 +139,10 @@ impl Users {
         Ok(Others { scopes, producer: user.behind || user.shown })
     }
 
-    pub(super) fn caught_up(&self, scope: &Arc<RustStream>) {
+    /// Whether `scope` must wait for the producer before its next work.
+    pub(super) fn set_behind(&self, scope: &Arc<RustStream>, behind: bool) {
         if let Some(user) = self.lock().iter_mut().find(|user| user.is(scope)) {
-            user.behind = false;
+            user.behind = behind;
         }
     }
 
