@@ -28,8 +28,10 @@ pub enum Direction {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// A plain wait. If the stream to wait for is being captured, the wait becomes an edge of the graph.
+    /// A plain wait. If the stream to wait for is captured, the other stream joins the capture.
     Plain,
+    /// A plain wait, which is an edge of the graph: both streams have part in one capture.
+    Edge,
     /// The wait becomes a node of the graph, which waits for the event at each launch of the graph.
     External,
     /// No wait is made, and no error returned: the wait would order nothing, or would invalidate a capture.
@@ -62,7 +64,7 @@ pub fn route(
             Route::Refused(Kind::CaptureLegacy)
         }
         (CaptureStatus::Outside, CaptureStatus::Inside(_)) => Route::External,
-        (CaptureStatus::Inside(one), CaptureStatus::Inside(other)) if one == other => Route::Plain,
+        (CaptureStatus::Inside(one), CaptureStatus::Inside(other)) if one == other => Route::Edge,
         (CaptureStatus::Inside(_), _) if direction == Direction::GiveBack => Route::Pointless,
         (CaptureStatus::Inside(_), CaptureStatus::Inside(_)) => Route::Refused(Kind::CaptureOther),
         (CaptureStatus::Inside(_), CaptureStatus::Outside) if to == Stream::Legacy => {

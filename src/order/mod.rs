@@ -37,12 +37,7 @@ pub enum Ordered {
 impl Ordered {
     /// False if the wait, or the reason for none, holds only during a capture.
     pub const fn is_for_good(self) -> bool {
-        !matches!(self, Self::InGraph | Self::Elided(Elided::UnsaidInCapture))
-    }
-
-    /// True if the stream to wait for is captured, so that no wait was made.
-    pub const fn is_captured(self) -> bool {
-        matches!(self, Self::Elided(Elided::Captured))
+        !matches!(self, Self::InGraph | Self::Elided(Elided::UnsaidInCapture | Elided::Captured))
     }
 }
 
@@ -50,16 +45,16 @@ impl Ordered {
 pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Ordered> {
     let Need { from, to, .. } = need;
     within(driver, from.place(), |context| {
-        let external = match asked(driver, need)? {
-            Route::Plain => false,
-            Route::External => true,
+        let route = asked(driver, need)?;
+        match route {
+            Route::Plain | Route::Edge | Route::External => {}
             Route::Pointless if need.direction == Direction::Unsaid => {
                 return Ok(Ordered::Elided(Elided::UnsaidInCapture));
             }
             Route::Pointless if from.is(to) => return Ok(Ordered::Elided(Elided::SameStream)),
             Route::Pointless => return Ok(Ordered::Elided(Elided::Captured)),
             Route::Refused(kind) => return Err(refused(kind, from, to)),
-        };
+        }
         let event = record(driver, context, from)?;
         if from.is(to) {
             // The legacy stream stands in for blocking streams: CUDA orders them with the event
@@ -67,6 +62,7 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Ordered> 
             driver.spare_event(event);
             return Ok(Ordered::Made);
         }
+        let external = route == Route::External;
         let wait = || {
             if external { driver.wait_external(to, event) } else { driver.wait_event(to, event) }
         };
@@ -76,7 +72,7 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Ordered> 
         if !external || waited.is_err() {
             driver.spare_event(event);
         }
-        waited.map(|()| if external { Ordered::InGraph } else { Ordered::Made })
+        waited.map(|()| if route == Route::Plain { Ordered::Made } else { Ordered::InGraph })
     })
 }
 

@@ -5,6 +5,7 @@ What is claimed of the driver here has its twin in tests/gpu/test_driver_capture
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -99,6 +100,18 @@ def test_a_captured_consumer_waits_for_work_outside_whenever_the_graph_runs(
     assert without or seen.value == [7.0] * 4
 
 
+@contextlib.contextmanager
+def captured(cuda: Any, whose: str, producer: Any, mine: Any) -> Any:
+    """A capture of the consumer's stream, the producer's, or of both; then the fork is joined."""
+    origin, fork = (producer, mine) if whose == "the producer's" else (mine, producer)
+    with cuda.capture(origin) as graph:
+        if whose == "both":
+            fork.wait(origin.record())
+        yield graph
+        if whose == "both":
+            origin.wait(fork.record())
+
+
 HANDED_OVER = {
     "to_cai": lambda x, on: to_cai(x, stream=on),
     "to_dlpack": lambda x, on: to_dlpack(x, stream=on),
@@ -122,10 +135,11 @@ USED = {
 @pytest.mark.parametrize("without", [None, "cuStreamWaitEvent"])
 @pytest.mark.parametrize("used", USED)
 @pytest.mark.parametrize("door", HANDED_OVER)
-def test_what_waited_in_a_graph_waits_again_outside(door, used, without, cuda):
+@pytest.mark.parametrize("whose", ["the consumer's", "both"])
+def test_what_waited_in_a_graph_waits_again_outside(whose, door, used, without, cuda):
     producer, mine, other = (cuda.stream(name) for name in ("producer", "mine", "other"))
     x = cuda.array([7.0] * 4, speaks="cai3", stream=producer, name="x")
-    with cuda.capture(mine):
+    with captured(cuda, whose, producer, mine):
         array = HANDED_OVER[door](x, mine)
     if without:
         for nth in range(1, 9):
@@ -149,7 +163,8 @@ ENDS = {
 @pytest.mark.unchecked
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("way", ["to_cai", "a view of it", "the dict", "a capsule"])
-def test_an_end_in_a_capture_covers_what_the_stream_did_before(way, end, cuda):
+@pytest.mark.parametrize("whose", ["the consumer's", "the producer's", "both"])
+def test_an_end_in_a_capture_covers_what_the_stream_did_before(whose, way, end, cuda):
     producer, mine = cuda.stream("producer"), cuda.stream("mine")
     x = cuda.array([7.0] * 4, speaks="cai3", stream=producer, name="x")
     with cuda.current_stream(mine):
@@ -162,18 +177,19 @@ def test_an_end_in_a_capture_covers_what_the_stream_did_before(way, end, cuda):
         elif way == "a capsule":
             views = [to_cai(to_dlpack(views.pop()).__dlpack__(stream=mine.handle), stream=mine)]
         seen = mine.read(views[0])
-        with cuda.capture(mine):
+        with captured(cuda, whose, producer, mine):
             ENDS[end](views)
-            producer.fill(x, 9.0, name="the producer's next write")
+        producer.fill(x, 9.0, name="the producer's next write")
     cuda.synchronize()
     assert ([str(report) for report in cuda.reports], seen.value) == ([], [7.0] * 4)
 
 
-def test_an_end_in_the_capture_of_its_hand_over_waits_for_nothing(cuda):
+@pytest.mark.parametrize("whose", ["the consumer's", "both"])
+def test_an_end_in_the_capture_of_its_hand_over_waits_for_nothing(whose, cuda):
     producer, mine = cuda.stream("producer"), cuda.stream("mine")
     x = cuda.array([7.0] * 4, speaks="cai3", stream=producer, name="x")
     cuda.synchronize()
-    with cuda.capture(mine) as graph:
+    with captured(cuda, whose, producer, mine) as graph:
         view = to_cai(x, stream=mine)
         again = to_dlpack(view)
         seen = mine.read(view)

@@ -18,6 +18,7 @@ fn status(value: &Value) -> CaptureStatus {
 fn name(route: Route) -> &'static str {
     match route {
         Route::Plain => "plain",
+        Route::Edge => "edge",
         Route::External => "external",
         Route::Pointless => "pointless",
         Route::Refused(kind) => kind.name(),

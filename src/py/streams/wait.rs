@@ -19,7 +19,7 @@ pub(crate) enum WaitReason {
     OwnerCollected,
     ConsumerUnknown,
     HostReader,
-    /// At the end: what the consumer queued before its stream was captured.
+    /// At the end: what the consumer queued outside a capture, which its stream or the producer's is in.
     Captured,
     /// At the end of a call: Python code that the bridge asked raised an interrupt.
     Interrupted,
@@ -40,7 +40,7 @@ impl WaitReason {
             }
             Self::HostReader => "the CPU may read the memory; the host waited for the context",
             Self::Captured => {
-                "the consumer's stream is captured, and may have earlier work; the host waited for the context"
+                "no stream can wait outside the graph capture; the host waited for the context"
             }
             Self::Interrupted => {
                 "the end of a call was interrupted; the host waited for the context"

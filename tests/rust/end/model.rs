@@ -197,7 +197,7 @@ fn carried_out(
             match way {
                 // The host waits for what runs; what is in a graph does not.
                 _ if host_waits && !inside => {}
-                Route::Plain | Route::External => {
+                Route::Plain | Route::Edge | Route::External => {
                     let known = world.recorded(from);
                     world.wait(to, known);
                 }

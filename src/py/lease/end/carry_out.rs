@@ -153,14 +153,14 @@ fn carry_out(
         }
         Plan::Edge(user, producer) => give_back(py, end, consumer_side, user, producer),
         Plan::Order(parties) => {
-            let mut captured = Streams::new();
-            let note = |user| captured.push(user);
+            let mut in_graph = Streams::new();
+            let note = |user| in_graph.push(user);
             let mut settled = parties.settle(driver, |call| detach(py, call), note)?;
             // An end that is put off comes again when the capture is over.
-            if captured.is_empty() || matches!(settled, Settlement::Later) {
+            if in_graph.is_empty() || matches!(settled, Settlement::Later) {
                 return Ok(settled);
             }
-            let waited = wait_for_earlier(py, end, consumer_side, &captured);
+            let waited = wait_for_earlier(py, end, consumer_side, &in_graph);
             if let (Err(_), Settlement::Until(marks)) = (&waited, &mut settled) {
                 order::forget(driver, std::mem::take(marks));
             }
@@ -198,14 +198,14 @@ fn give_back(
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
     let door = Purpose::give_back("release");
     let made = order::connect(door, &end.driver, user, producer, |call| detach(py, call))?;
-    if made.is_captured() {
+    if !made.is_for_good() {
         wait_for_earlier(py, end, consumer_side, &[user])?;
     }
     Ok(Settlement::Done)
 }
 
-/// Makes the host wait for what `users`, which are captured, queued before their captures: nothing else can, while a
-/// capture goes on. Not for a consumer that came to the memory in the capture.
+/// Makes the host wait for what `users` queued outside a capture: as long as it goes on, the producers' streams can wait
+/// in its graph only. Not for a consumer that came to the memory in the capture that its stream is in.
 #[cold]
 fn wait_for_earlier(
     py: Python<'_>,
