@@ -11,7 +11,7 @@ from ._core import CaiView, DLPackView, _CallEnd, _plain_types
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
 __all__ = ["Call", "binder", "is_callback"]
@@ -41,15 +41,15 @@ class Call:
     def converted(self, args: tuple[Any, ...], kwargs: dict[str, Any], kept: int = 0) -> Now:
         """Convert all arguments but the first `kept`, for the ``with`` block of one call."""
         stream = self.stream() if self.asks else self.stream
-        now = Now(stream)
+        now = Now()
+        now.stream = stream
         names = self.names
         if kept:
             own, args, names = args[:kept], args[kept:], names[kept:]
-        now.left[:], first, made, now.lent = self.library.converter.arguments(
+        left, first, made, now.lent = self.library.converter.arguments(
             (args, kwargs), names, stream, self.readonly, self.binds
         )
-        if kept:
-            now.left[0] = own + now.left[0]
+        now.left = [own + left[0], left[1]] if kept else [*left]
         now.like = self._like(first)
         if self.makes_views:
             now.views = [weakref.ref(one) for one in made if isinstance(one, (CaiView, DLPackView))]
@@ -57,7 +57,8 @@ class Call:
 
     def converted_alone(self, arrays: list[Any]) -> Now:
         """Convert arrays known to be another library's and on GPUs, without walking a tree."""
-        now = Now(self.stream() if self.asks else self.stream)
+        now = Now()
+        now.stream = self.stream() if self.asks else self.stream
         made, now.lent = self.library.converter.lend(arrays, now.stream, self.readonly)
         now.left = made
         if self.makes_views:
@@ -77,14 +78,12 @@ class Now(_CallEnd):
     end of the ``with`` block gives the rest back.
     """
 
-    def __init__(self, stream: Any) -> None:
-        super().__init__()
-        self.like: _libraries.Library | None = None
-        self.stream = stream
-        # The positional arguments, and the keyword arguments.
-        self.left: list[Any] = []
-        self.lent: list[Any] = []
-        self.views: list[weakref.ref[CaiView | DLPackView]] = []
+    stream: Any
+    # The positional arguments, and the keyword arguments.
+    left: list[Any]
+    lent: list[Any]
+    like: _libraries.Library | None = None
+    views: Sequence[weakref.ref[CaiView | DLPackView]] = ()
 
     def give(self, result: Any) -> Any:
         """Convert the call's result, which was made on the call's stream if there is one."""

@@ -377,7 +377,7 @@ def test_a_signal_in_the_end_of_a_call_comes_when_all_loans_are_over():
     # The signal comes when the argument dies. No bytecode runs from there to the end of the loan.
     arrives = ctypes.PyDLL(None).PyErr_SetInterrupt
     arrives.argtypes, arrives.restype = [ctypes.py_object], None
-    now, ended = Now(None), []
+    now, ended = Now(), []
     now.left, now.lent = [Argument()], [functools.partial(ended.append, "the loan")]
     died = weakref.ref(now.left[0], arrives)
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::PyList;
 use smallvec::SmallVec;
 
 use crate::py::interpreter::{Answer, act, at_exit, inside, is_interrupt};
@@ -46,8 +46,7 @@ pub(crate) struct CallEnd;
 #[pymethods]
 impl CallEnd {
     #[new]
-    #[pyo3(signature = (*_args))]
-    const fn new(_args: &Bound<'_, PyTuple>) -> Self {
+    const fn new() -> Self {
         Self
     }
 
@@ -69,8 +68,8 @@ impl CallEnd {
             let mut ends = Loans::new();
             if !value.is_none() {
                 // The exception's traceback keeps the views alive.
-                for view in slf.getattr(intern!(py, "views"))?.cast::<PyList>()? {
-                    let view = view.call0()?;
+                for view in slf.getattr(intern!(py, "views"))?.try_iter()? {
+                    let view = view?.call0()?;
                     if !view.is_none() {
                         ends.push(view.getattr(intern!(py, "release"))?);
                     }
