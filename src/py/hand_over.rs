@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::interpreter::detach;
 use super::item_error::{ItemError, about};
-use super::lease::{HeldMemory, look};
+use super::lease::{Captured, HeldMemory, look};
 use super::source::{Both, check_argument, connect_both, consumers_place, ready_streams};
 use super::streams::StreamArgument;
 use crate::descriptor::Descriptor;
@@ -229,10 +229,14 @@ fn finish_in_capture(
     at: Place,
     made: Ordered,
 ) -> PyResult<()> {
-    let waited_for = source.waited_for(py);
-    let captured = source.capture_of(to.argument.alive(at), made)?;
+    let captured = Captured::of(&source.driver, to.argument.alive(at), made)?;
+    let mut waited_for = SmallVec::<[_; 2]>::new();
+    if to.array.is_none() {
+        waited_for.extend(source.waited_for(py));
+        waited_for.extend(to.dict_stream.and_then(|_| source.producer_side.producer(py)));
+    }
     record(py, source, to, at)?;
-    source.captured(captured, waited_for.filter(|_| to.array.is_none()));
+    source.captured(captured, waited_for);
     Ok(())
 }
 

@@ -118,6 +118,10 @@ HANDED_OVER = {
     "from_cai of a view": lambda x, on: from_cai(to_cai(x), stream=on),
     "a capsule": lambda x, on: to_dlpack(x).__dlpack__(stream=on),
     "a capsule of a view": lambda x, on: to_dlpack(x, stream=on).__dlpack__(stream=-1),
+    "declared": lambda x, on: to_cai(from_cai(x, stream=on), stream=on),
+    "a capsule for a handle": lambda x, on: to_cai(
+        to_dlpack(x).__dlpack__(stream=on.handle), stream=on
+    ),
     "a list": lambda x, on: convert([x, x], "cai", stream=on)[1],
 }
 USED = {

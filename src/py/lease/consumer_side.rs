@@ -4,9 +4,14 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use super::warned;
+use crate::capture::CaptureStatus;
 use crate::device::Place;
+use crate::driver::Handle;
+use crate::error::Result;
 use crate::lease::end_rules;
+use crate::order::{self, Ordered};
 use crate::py::streams::{KnownStream, KnownStreams, StreamRef};
+use crate::stream::Alive;
 
 #[derive(Debug)]
 pub(super) struct ConsumerSide {
@@ -32,9 +37,22 @@ pub(crate) enum Captured {
 }
 
 impl Captured {
+    /// The capture that `made`, a wait of the stream `waiting`, is part of.
+    pub(crate) fn of(driver: &Handle, waiting: Option<Alive<'_>>, made: Ordered) -> Result<Self> {
+        if made.is_for_good() {
+            return Ok(Self::No);
+        }
+        let waiting = waiting.filter(|_| made == Ordered::InGraph);
+        let status = waiting.map(|on| order::status_of(driver.get()?, on)).transpose()?;
+        Ok(match status {
+            Some(CaptureStatus::Inside(capture)) => Self::In(capture),
+            _ => Self::Unsaid,
+        })
+    }
+
     /// The consumer's stream `own`, with what it must wait for again outside the graph.
     #[cold]
-    pub(super) fn keep(
+    pub(crate) fn keep(
         self,
         own: StreamRef,
         waited_for: impl FnOnce() -> Option<StreamRef>,

@@ -24,9 +24,10 @@ impl HeldMemory {
         let clone = |kept: &StreamRef| kept.clone_ref(py);
         let kept = match &self.consumer_side.consumer {
             Consumer::On(KnownStream::Kept(kept)) => {
+                let own = self.producer_side.ready_again_on(py, kept.clone_ref(py));
                 Some(KnownStream::Kept(match self.consumer_side.captured {
-                    Captured::No => kept.clone_ref(py),
-                    captured => captured.keep(kept.clone_ref(py), || self.waited_for(py)),
+                    Captured::No => own,
+                    captured => captured.keep(own, || self.waited_for(py)),
                 }))
             }
             Consumer::On(lost) => Some(lost.clone_ref(py)),

@@ -13,7 +13,6 @@ use super::known_memory::KnownMemory;
 use super::producer_side::{ProducerSide, Readiness};
 use super::tensor::{HeldTensor, Unconsumed};
 use crate::buffer::Buffer;
-use crate::capture::CaptureStatus;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::dlpack::encode::Boxed;
@@ -21,7 +20,6 @@ use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
 use crate::lease::Failure;
-use crate::order::{self, Ordered};
 use crate::py::observe::{By, EndTag, EndedBy};
 use crate::py::streams::{KnownStream, StreamRef, Unnamed};
 use crate::stream::{Alive, Ready, Stream};
@@ -258,7 +256,7 @@ impl HeldMemory {
     }
 
     pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
-        self.producer_side.ready_on = match &self.consumer_side.consumer {
+        let own = match &self.consumer_side.consumer {
             Consumer::On(KnownStream::Kept(kept)) => Some(kept.clone_ref(py)),
             Consumer::OnProducer(Some(KnownStream::Kept(kept))) if !kept.stands_in() => {
                 Some(kept.clone_ref(py))
@@ -268,6 +266,7 @@ impl HeldMemory {
             }
             _ => None,
         };
+        self.producer_side.ready_on = own.map(|own| self.producer_side.ready_again_on(py, own));
     }
 
     /// The stream that a consumer waits for. Call this before the consumer is recorded. `None` if nothing is pending.
@@ -283,25 +282,15 @@ impl HeldMemory {
         }
     }
 
-    /// The capture that `made`, which does not hold for good, is part of. `consumer` is the stream that waits.
-    pub(crate) fn capture_of(
-        &self,
-        consumer: Option<Alive<'_>>,
-        made: Ordered,
-    ) -> Result<Captured> {
-        let consumer = consumer.filter(|_| made == Ordered::InGraph);
-        let status = consumer.map(|on| order::status_of(self.driver.get()?, on)).transpose()?;
-        Ok(match status {
-            Some(CaptureStatus::Inside(capture)) => Captured::In(capture),
-            _ => Captured::Unsaid,
-        })
-    }
-
     /// Call this after the consumer is recorded. If the array is ready on the consumer's stream now, `waited_for` is
     /// what that stream must wait for again outside the graph.
-    pub(crate) fn captured(&mut self, captured: Captured, waited_for: Option<StreamRef>) {
+    pub(crate) fn captured(
+        &mut self,
+        captured: Captured,
+        waited_for: impl IntoIterator<Item = StreamRef>,
+    ) {
         self.consumer_side.captured = captured;
-        if let Some(waited_for) = waited_for {
+        for waited_for in waited_for {
             let own = self.producer_side.ready_on.take();
             self.producer_side.ready_on = own.map(|own| captured.keep(own, || Some(waited_for)));
         }

@@ -16,6 +16,7 @@ mod tensor;
 mod warned;
 
 pub(crate) use call_watch::CallWatch;
+pub(crate) use consumer_side::Captured;
 pub(crate) use end::Orders;
 pub(crate) use held_memory::{HeldMemory, MemoryGuard};
 pub(crate) use known_memory::goes_on;

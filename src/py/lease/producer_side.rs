@@ -3,6 +3,7 @@
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
+use super::consumer_side::Captured;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::Result;
@@ -32,6 +33,17 @@ pub(crate) struct Readiness {
 }
 
 impl Readiness {
+    /// The same, after a wait of the array's stream for `waited_for`, which `captured` can be part of.
+    pub(crate) fn after(self, py: Python<'_>, captured: Captured, waited_for: &StreamRef) -> Self {
+        if captured == Captured::No {
+            return self;
+        }
+        let same = || self.producer.as_ref().map(|producer| producer.clone_ref(py));
+        let own = self.ready_on.or_else(same);
+        let ready_on = own.map(|own| captured.keep(own, || Some(waited_for.clone_ref(py))));
+        Self { ready_on, ..self }
+    }
+
     #[inline]
     pub(crate) const fn told(told: Ready) -> Self {
         Self { told, producer: None, ready_on: None }
@@ -62,6 +74,16 @@ impl ProducerSide {
 
     pub(crate) fn producer(&self, py: Python<'_>) -> Option<StreamRef> {
         self.stream.as_ref().map(|producer| producer.clone_ref(py))
+    }
+
+    /// `own` as the stream that the array is ready on. If it was ready there before, after a wait in a graph alone, the
+    /// wait must still be made again.
+    #[inline(always)]
+    pub(crate) fn ready_again_on(&self, py: Python<'_>, own: StreamRef) -> StreamRef {
+        match &self.ready_on {
+            Some(before) if before.waits_again() => own.waits_like(py, before),
+            _ => own,
+        }
     }
 
     /// The recorded reference to the stream `ready`. The array must be ready on `ready`: this is not checked.

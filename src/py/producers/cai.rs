@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyWeakrefMethods, PyWeakrefProxy};
 
 use super::device::{device_argument, locate, said_device, without_items};
-use super::dict_stream::DictStream;
+use super::dict_stream::{DictStream, Earlier};
 use super::dtype::{agreed, check_dtype, exact, name_of, named};
 use super::interface::interface;
 use super::readiness::declared;
@@ -27,7 +27,7 @@ use crate::py::numpy;
 use crate::py::observe::By;
 use crate::py::plain::is_constant;
 use crate::py::source::check_argument;
-use crate::py::streams::{KnownStream, StreamArgument, StreamRef};
+use crate::py::streams::{KnownStream, StreamArgument};
 use crate::py::text::an_object;
 use crate::py::views::BaseView;
 use crate::stream::{Ready, Request, Stream};
@@ -148,7 +148,7 @@ pub(crate) fn import<'py>(
     keep_streams(&mut source, owner, facts, ready, |view| is_said || named != view.told().stream());
     source.keep_unnamed(unnamed);
     if let Some(before) = before {
-        source.producer_side.put_upstream(KnownStream::Kept(before));
+        source.producer_side.put_upstream(KnownStream::Kept(before.stream));
     }
     Ok(source)
 }
@@ -171,7 +171,7 @@ fn readiness(
     options: &ImportOptions<'_, '_>,
     work: &DictStream<'_, '_>,
     said: Said,
-) -> PyResult<(Readiness, Option<StreamRef>)> {
+) -> PyResult<(Readiness, Option<Earlier>)> {
     let (py, door) = (x.py(), options.door);
     let Said { claim, is_unnamed, there, ordered } = said;
     let ready = match (options.stream.request(), claim) {
@@ -185,7 +185,7 @@ fn readiness(
                 before = work.order_named(py, door, named, declared)?;
             }
             let ready = declared(py, door, options.stream, work.driver, there, work.place)?;
-            return Ok((ready, before));
+            return Ok(after(py, ready, before));
         }
         (request, Claim::Stated(Ready::On(stream))) if work.is_stored(stream) => {
             work.stored(py, door, stream, request, ordered)?
@@ -195,7 +195,7 @@ fn readiness(
         }
         (_, Claim::Stated(Ready::On(stream))) => {
             let before = if ordered { work.order_owners(py, door, stream)? } else { None };
-            return Ok((work.exported(py, door, stream)?, before));
+            return Ok(after(py, work.exported(py, door, stream)?, before));
         }
         (Request::Unspecified, Claim::Silent) => {
             silence::settle(x, facts, work.owner, work.driver, work.place, door, ordered)?
@@ -204,6 +204,19 @@ fn readiness(
         (Request::NoOrder, _) => Readiness::told(Ready::Nothing),
     };
     Ok((ready, None))
+}
+
+#[inline]
+fn after(
+    py: Python<'_>,
+    ready: Readiness,
+    before: Option<Earlier>,
+) -> (Readiness, Option<Earlier>) {
+    let ready = match &before {
+        Some(Earlier { stream, captured }) => ready.after(py, *captured, stream),
+        None => ready,
+    };
+    (ready, before)
 }
 
 #[inline]

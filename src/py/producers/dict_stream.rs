@@ -10,12 +10,19 @@ use crate::driver::Handle;
 use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
-use crate::py::lease::Readiness;
+use crate::py::lease::{Captured, Readiness};
 use crate::py::streams::{
     DictExporter, StreamRef, Unnamed, WaitReason, current, ready_by, wait_for_all,
 };
 use crate::py::views::BaseView;
 use crate::stream::{Alive, Ready, Request, Stream};
+
+/// A stream that the array's stream now waits for.
+pub(super) struct Earlier {
+    pub(super) stream: StreamRef,
+    /// Whether that wait is part of a graph alone.
+    pub(super) captured: Captured,
+}
 
 pub(super) struct DictStream<'a, 'py> {
     pub(super) driver: &'a Handle,
@@ -103,7 +110,7 @@ impl DictStream<'_, '_> {
         door: &'static str,
         named: Stream,
         declared: Alive<'_>,
-    ) -> PyResult<Option<StreamRef>> {
+    ) -> PyResult<Option<Earlier>> {
         if current::named(py, named.handle(), self.place).is(declared) {
             return Ok(None);
         }
@@ -116,8 +123,8 @@ impl DictStream<'_, '_> {
         } else {
             self.kept(py, named)?
         };
-        self.order(py, door, named, declared)?;
-        Ok(kept)
+        let captured = self.order(py, door, named, declared)?;
+        Ok(kept.map(|stream| Earlier { stream, captured }))
     }
 
     /// For a dict that was passed separately: if the owner's own dict shows that the array moved to another stream,
@@ -128,7 +135,7 @@ impl DictStream<'_, '_> {
         py: Python<'_>,
         door: &'static str,
         named: Stream,
-    ) -> PyResult<Option<StreamRef>> {
+    ) -> PyResult<Option<Earlier>> {
         if self.exports || !self.of_owner.has_cai || !self.moves() {
             return Ok(None);
         }
@@ -138,8 +145,9 @@ impl DictStream<'_, '_> {
         };
         let vouched = StreamRef::vouched(py, self.driver, owners, self.place)?;
         let kept = self.exporter(current::named(py, owners.handle(), self.place), vouched)?;
-        self.order(py, door, owners, current::named(py, named.handle(), self.place))?;
-        Ok(Some(kept))
+        let named = current::named(py, named.handle(), self.place);
+        let captured = self.order(py, door, owners, named)?;
+        Ok(Some(Earlier { stream: kept, captured }))
     }
 
     fn order(
@@ -148,12 +156,11 @@ impl DictStream<'_, '_> {
         door: &'static str,
         earlier: Stream,
         later: Alive<'_>,
-    ) -> PyResult<()> {
+    ) -> PyResult<Captured> {
         let earlier = current::named(py, earlier.handle(), self.place);
-        order::connect(Purpose::hand_over(door), self.driver, earlier, later, |call| {
-            detach(py, call);
-        })?;
-        Ok(())
+        let purpose = Purpose::hand_over(door);
+        let made = order::connect(purpose, self.driver, earlier, later, |call| detach(py, call))?;
+        Ok(Captured::of(self.driver, Some(later), made)?)
     }
 
     /// A reference to the stream `named`, which the owner is taken to keep alive.

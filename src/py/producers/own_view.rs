@@ -7,7 +7,7 @@ use super::device::{as_wanted, device_argument};
 use super::dtype::{check_dtype, named};
 use super::readiness::declared;
 use crate::py::hand_over::order_for;
-use crate::py::lease::{HeldMemory, Readiness};
+use crate::py::lease::{Captured, HeldMemory, Readiness};
 use crate::py::source::check_argument;
 use crate::py::streams::KnownStream;
 use crate::stream::{Alive, Ready, Request};
@@ -55,7 +55,8 @@ fn declare(
     {
         let made = order_for(options.door, py, view, alive)?;
         if !made.is_for_good() {
-            again = Some((view.capture_of(Some(alive), made)?, view.waited_for(py)));
+            let captured = Captured::of(&view.driver, Some(alive), made)?;
+            again = Some((captured, view.waited_for(py)));
         }
     }
     // `view.ready` does not name a GPU. For a stream on another GPU, `ready_on` must record the GPU.
@@ -79,7 +80,8 @@ fn declare(
     )?;
     view.ready = told;
     let same = || producer.as_ref().map(|producer| producer.clone_ref(py));
-    view.keep_ready_on(ready_on.or_else(same));
+    let own = ready_on.or_else(same);
+    view.keep_ready_on(own.map(|own| view.producer_side.ready_again_on(py, own)));
     if let Some((captured, waited_for)) = again {
         view.captured(captured, waited_for);
     }

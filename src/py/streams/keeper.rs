@@ -44,7 +44,7 @@ pub(super) struct WaitedFor {
 }
 
 impl InGraph {
-    fn clone_ref(&self, py: Python<'_>) -> Self {
+    pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
         let WaitedFor { name, place, life, keeper } = &self.waited_for;
         let keeper = keeper.clone_ref(py);
         Self {

@@ -110,13 +110,30 @@ impl StreamRef {
         Self { keeper, ..self }
     }
 
+    pub(crate) const fn waits_again(&self) -> bool {
+        matches!(self.keeper, Keeper::InGraph(_))
+    }
+
+    /// If `before` is the same stream, with the wait that `before` must make again.
+    #[cold]
+    pub(crate) fn waits_like(self, py: Python<'_>, before: &Self) -> Self {
+        match &before.keeper {
+            // Of two references one can have the stream's number, and the other none.
+            Keeper::InGraph(waited) if before.stream() == self.stream() && !self.waits_again() => {
+                let waited = InGraph { own: self.keeper, ..waited.clone_ref(py) };
+                Self { keeper: Keeper::InGraph(Box::new(waited)), ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// Like [`Self::clone_ref`], without a wait to make again.
     pub(crate) fn clone_stream(&self, py: Python<'_>) -> Self {
-        let keeper = match &self.keeper {
-            Keeper::InGraph(waited) => waited.own.clone_ref(py),
-            keeper => keeper.clone_ref(py),
-        };
-        Self { keeper, ..*self }
+        let mut keeper = &self.keeper;
+        while let Keeper::InGraph(waited) = keeper {
+            keeper = &waited.own;
+        }
+        Self { keeper: keeper.clone_ref(py), ..*self }
     }
 
     /// The stream, or the legacy default stream that the bridge uses in its place.
@@ -255,7 +272,11 @@ impl StreamRef {
         driver: &Handle,
         waited: &'a InGraph,
     ) -> Result<Option<Ready<Alive<'a>>>, Failure<PyErr>> {
-        let now = self.ask(py, driver, &waited.own)?;
+        let now = match &waited.own {
+            // It waited for two streams.
+            Keeper::InGraph(other) => self.wait_again(py, driver, other)?,
+            own => self.ask(py, driver, own)?,
+        };
         let Some(Ready::On(alive)) = now else { return Ok(None) };
         let answer = Ok(Some(Ready::On(alive)));
         if let Some(capture) = waited.capture
