@@ -256,7 +256,10 @@ impl HeldMemory {
     }
 
     pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
-        let own = match &self.consumer_side.consumer {
+        if self.producer_side.ready_on.as_ref().is_some_and(StreamRef::waits_again) {
+            return self.still_ready_for_consumer(py);
+        }
+        self.producer_side.ready_on = match &self.consumer_side.consumer {
             Consumer::On(KnownStream::Kept(kept)) => Some(kept.clone_ref(py)),
             Consumer::OnProducer(Some(KnownStream::Kept(kept))) if !kept.stands_in() => {
                 Some(kept.clone_ref(py))
@@ -266,7 +269,18 @@ impl HeldMemory {
             }
             _ => None,
         };
-        self.producer_side.ready_on = own.map(|own| self.producer_side.ready_again_on(py, own));
+    }
+
+    /// What the consumer's stream must wait for again, it must wait for still, if it is the stream of before.
+    #[cold]
+    fn still_ready_for_consumer(&mut self, py: Python<'_>) {
+        let before = self.producer_side.ready_on.take();
+        self.ready_for_consumer(py);
+        let own = self.producer_side.ready_on.take();
+        self.producer_side.ready_on = match before {
+            Some(before) => own.map(|own| own.waits_like(py, &before)),
+            None => own,
+        };
     }
 
     /// The stream that a consumer waits for. Call this before the consumer is recorded. `None` if nothing is pending.

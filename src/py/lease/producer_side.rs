@@ -33,15 +33,14 @@ pub(crate) struct Readiness {
 }
 
 impl Readiness {
-    /// The same, after a wait of the array's stream for `waited_for`, which `captured` can be part of.
-    pub(crate) fn after(self, py: Python<'_>, captured: Captured, waited_for: &StreamRef) -> Self {
-        if captured == Captured::No {
-            return self;
+    /// Call this after a wait of the array's stream for `waited_for`, which `captured` can be part of.
+    pub(crate) fn waited(&mut self, py: Python<'_>, captured: Captured, waited_for: &StreamRef) {
+        if captured != Captured::No {
+            let same = || self.producer.as_ref().map(|producer| producer.clone_ref(py));
+            let own = self.ready_on.take().or_else(same);
+            let keep = |own| captured.keep(own, || Some(waited_for.clone_ref(py)));
+            self.ready_on = own.map(keep);
         }
-        let same = || self.producer.as_ref().map(|producer| producer.clone_ref(py));
-        let own = self.ready_on.or_else(same);
-        let ready_on = own.map(|own| captured.keep(own, || Some(waited_for.clone_ref(py))));
-        Self { ready_on, ..self }
     }
 
     #[inline]

@@ -145,6 +145,7 @@ pub(crate) fn import<'py>(
         ready.told = Ready::Nothing;
     }
     let named = if let Claim::Stated(ready) = claim { ready.stream() } else { None };
+    waited(py, &mut ready, before.as_ref());
     keep_streams(&mut source, owner, facts, ready, |view| is_said || named != view.told().stream());
     source.keep_unnamed(unnamed);
     if let Some(before) = before {
@@ -185,7 +186,7 @@ fn readiness(
                 before = work.order_named(py, door, named, declared)?;
             }
             let ready = declared(py, door, options.stream, work.driver, there, work.place)?;
-            return Ok(after(py, ready, before));
+            return Ok((ready, before));
         }
         (request, Claim::Stated(Ready::On(stream))) if work.is_stored(stream) => {
             work.stored(py, door, stream, request, ordered)?
@@ -195,7 +196,7 @@ fn readiness(
         }
         (_, Claim::Stated(Ready::On(stream))) => {
             let before = if ordered { work.order_owners(py, door, stream)? } else { None };
-            return Ok(after(py, work.exported(py, door, stream)?, before));
+            return Ok((work.exported(py, door, stream)?, before));
         }
         (Request::Unspecified, Claim::Silent) => {
             silence::settle(x, facts, work.owner, work.driver, work.place, door, ordered)?
@@ -206,17 +207,11 @@ fn readiness(
     Ok((ready, None))
 }
 
-#[inline]
-fn after(
-    py: Python<'_>,
-    ready: Readiness,
-    before: Option<Earlier>,
-) -> (Readiness, Option<Earlier>) {
-    let ready = match &before {
-        Some(Earlier { stream, captured }) => ready.after(py, *captured, stream),
-        None => ready,
-    };
-    (ready, before)
+#[inline(always)]
+fn waited(py: Python<'_>, ready: &mut Readiness, before: Option<&Earlier>) {
+    if let Some(Earlier { stream, captured }) = before {
+        ready.waited(py, *captured, stream);
+    }
 }
 
 #[inline]
