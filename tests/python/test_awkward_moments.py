@@ -95,3 +95,30 @@ def test_lanes_take_one_of_the_64_dimensions(cuda):
     with pytest.raises(ValueError, match=r"^ndim: got 64 and lanes; allowed"):
         to_cai(refused)
     assert to_cai(most).ndim == 64
+
+
+def test_a_dict_that_cannot_be_read_at_the_import_is_read_at_the_end(cuda):
+    producer, mine = cuda.stream("producer"), cuda.stream("mine")
+    array = cuda.array([7.0] * 4, speaks=("dlpack", "cai3"), stream=producer)
+    said = [ValueError("not now")]
+
+    class Both:
+        def __dlpack__(self, **asked):
+            return array.__dlpack__(**asked)
+
+        def __dlpack_device__(self):
+            return array.__dlpack_device__()
+
+        @property
+        def __cuda_array_interface__(self):
+            if said:
+                raise said.pop()
+            return array.__cuda_array_interface__
+
+    view = to_cai(Both(), stream=mine)
+    assert not said
+    seen = mine.read(view)
+    view.release()
+    producer.fill(array, 9.0)
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4

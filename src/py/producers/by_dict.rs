@@ -25,8 +25,8 @@ use crate::stream::{Alive, Ready, Stream};
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ByDict {
     stream: Option<Stream>,
-    /// True if the dict says that nothing is pending.
-    is_idle: bool,
+    /// True if the dict says that nothing is pending, or could not be read: it can name a stream later.
+    asks_again: bool,
     pub(super) readonly: bool,
 }
 
@@ -55,7 +55,7 @@ impl ByDict {
         }
         match dict_of(x, array)? {
             Some(dict) => Self::heard(&dict, array),
-            None => Ok(Self::default()),
+            None => Ok(Self { asks_again: true, ..Self::default() }),
         }
     }
 
@@ -67,7 +67,7 @@ impl ByDict {
             let ready = pending(dict)?;
             return Ok(Self {
                 stream: ready.stream(),
-                is_idle: ready == Ready::Nothing,
+                asks_again: ready == Ready::Nothing,
                 readonly: false,
             });
         }
@@ -101,8 +101,8 @@ impl ByDict {
             Claim::Stated(ready) => ready.stream(),
             Claim::Silent => None,
         };
-        let is_idle = decoded.claim == Claim::Stated(Ready::Nothing);
-        Ok(Self { stream, is_idle, readonly: decoded.readonly })
+        let asks_again = decoded.claim == Claim::Stated(Ready::Nothing);
+        Ok(Self { stream, asks_again, readonly: decoded.readonly })
     }
 
     pub(super) fn pending<'py>(
@@ -115,8 +115,7 @@ impl ByDict {
         named.map(|named| current::named(py, named.handle(), place))
     }
 
-    /// If the dict says that nothing is pending, returns `x` to be asked again: the dict of `x` can name a stream
-    /// later.
+    /// If the dict of `x` can name a stream later, returns `x` to be asked again.
     pub(super) fn unnamed(
         &self,
         x: &Bound<'_, PyAny>,
@@ -125,7 +124,7 @@ impl ByDict {
     ) -> PyResult<Option<Unnamed>> {
         let OfMemory { driver, place, ptr } = of;
         let named = || Unnamed::new(driver, place, x, ptr, known.says_what_is_pending());
-        self.is_idle.then(named).transpose()
+        self.asks_again.then(named).transpose()
     }
 
     pub(super) fn kept(
