@@ -204,6 +204,9 @@ kinds! {
     CaptureCopy: Driver, "graph capture", "a copy before the capture begins or after it ends";
     /// The host would wait for captured work, or for the legacy default stream while a graph capture blocks it.
     CaptureWait: Driver, "graph capture", "a wait before the capture begins or after it ends";
+    /// The end of an array whose consumer was named by a bare handle, in the capture of the hand-over: the stream may be
+    /// destroyed, so its work cannot be joined.
+    CaptureHandle: Driver, "graph capture", "a stream object, which the bridge keeps alive, or release(stream)";
     /// A consumer without a stream may read on the CPU, but a graph capture includes or blocks the producer's stream.
     CaptureHostReader: Driver, "graph capture", "stream= with the consumer's stream, or a hand-over before the capture begins";
 

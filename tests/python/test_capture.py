@@ -204,6 +204,29 @@ def test_an_end_in_the_capture_of_its_hand_over_waits_for_nothing(whose, cuda):
     assert seen.value == [7.0] * 4
 
 
+@each("refusals", "object", kind="CaptureHandle")
+@pytest.mark.parametrize("blocking", [False, True])
+def test_the_end_of_a_bare_handles_view_is_refused_in_its_capture(row, blocking, cuda):
+    producer, mine = cuda.stream("producer"), cuda.stream("mine", blocking=blocking)
+    x = cuda.array([0.0] * 4, speaks="cai3", stream=producer)
+    with cuda.capture(producer) as graph:
+        producer.fill(x, 7.0)
+        view = to_cai(x, stream=mine.handle)
+        seen = mine.read(view)
+        error = assert_refused(row, view.release)
+        assert (error.call, error.code) == (None, None)
+        if blocking:
+            # For a blocking stream that nothing keeps the legacy default one stands in.
+            producer.wait(mine.record())
+        else:
+            view.release(mine)
+        producer.fill(x, 8.0)
+    view.release()
+    for _ in range(2):
+        launched(cuda, graph, producer)
+        assert seen.value == [7.0] * 4
+
+
 def test_what_waited_in_a_graph_does_not_wait_again_inside(cuda):
     producer, mine = cuda.stream("producer"), cuda.stream("mine")
     x = cuda.array([7.0] * 4, speaks="cai3", stream=producer, name="x")

@@ -7,9 +7,9 @@ use crate::buffer::Buffer;
 use crate::capture::CaptureStatus;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::lease::end_rules::{self, Answers, Lost, Next, Plan, Question};
-use crate::lease::{Failure, Holder, Settlement, Streams};
+use crate::lease::{Failure, Holder, Parties, Settlement, Streams};
 use crate::order::{self, Mark, Purpose, Uncaptured};
 use crate::py::interpreter::detach;
 use crate::py::lease::consumer_side::{Captured, Consumer, ConsumerSide};
@@ -20,7 +20,7 @@ use crate::py::lease::warned;
 use crate::py::observe;
 use crate::py::streams::current::{self, Objects};
 use crate::py::streams::{KnownStream, StreamRef, WaitReason, places_of, wait_for_all};
-use crate::stream::{Alive, Elided};
+use crate::stream::{Alive, Elided, Stream};
 
 #[derive(Debug, Clone)]
 pub(in crate::py::lease) struct EndContext {
@@ -167,6 +167,12 @@ fn carry_out(
             waited.map(|()| settled)
         }
         Plan::Wait(lost, parties) => {
+            if let (Consumer::On(KnownStream::Lost(name)), Captured::In(capture)) =
+                (&consumer_side.consumer, consumer_side.captured)
+                && lost == Lost::Stream(name.stream().handle())
+            {
+                check_joined(driver, &parties, name.stream(), capture)?;
+            }
             let dropped = known.map_or(&[][..], |known| &known.dropped);
             let reason = match lost {
                 Lost::Stream(handle) if dropped.contains(&handle) => WaitReason::StreamGone,
@@ -224,6 +230,25 @@ fn wait_for_earlier(
     }
     for place in places_of(&end.driver, consumer_side.at, users)? {
         wait_for_all(py, "release", &end.driver, place, WaitReason::Captured)?;
+    }
+    Ok(())
+}
+
+/// Fails if a producer's stream has part in `capture` still, in which the consumer's `stream` came to the memory.
+/// The host cannot wait for captured work, and the stream may be destroyed.
+#[cold]
+fn check_joined(
+    driver: &Handle,
+    parties: &Parties<'_>,
+    stream: Stream,
+    capture: u64,
+) -> Result<()> {
+    let calls = driver.get()?;
+    for producer in &parties.producers {
+        if order::status_of(calls, *producer)? == CaptureStatus::Inside(capture) {
+            let got = format!("work on {stream}, named by its handle alone, to be joined");
+            return Err(Error::new(Kind::CaptureHandle, got));
+        }
     }
     Ok(())
 }
