@@ -28,9 +28,9 @@ pub enum Direction {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// A plain wait. If the stream to wait for is captured, the other stream joins the capture.
     Plain,
-    /// A plain wait, which is an edge of the graph: both streams have part in one capture.
+    /// A plain wait for captured work, which is an edge of the graph. The waiting stream joins the capture if it is in
+    /// none.
     Edge,
     /// The wait becomes a node of the graph, which waits for the event at each launch of the graph.
     External,
@@ -70,6 +70,7 @@ pub fn route(
         (CaptureStatus::Inside(_), CaptureStatus::Outside) if to == Stream::Legacy => {
             Route::Refused(Kind::CaptureLegacy)
         }
-        (CaptureStatus::Outside | CaptureStatus::Inside(_), CaptureStatus::Outside) => Route::Plain,
+        (CaptureStatus::Inside(_), CaptureStatus::Outside) => Route::Edge,
+        (CaptureStatus::Outside, CaptureStatus::Outside) => Route::Plain,
     }
 }

@@ -80,12 +80,6 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Ordered> 
 fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
     let Need { direction, from, to, .. } = need;
     let status = status(driver, from.place(), to)?;
-    let forks = direction == Direction::HandOver
-        && status == CaptureStatus::Outside
-        && to.named_here() != Stream::Legacy;
-    if forks && from.named_here() != Stream::Legacy {
-        return Ok(Route::Plain);
-    }
     let route = route(direction, status_here(driver, from)?, to.named_here(), status);
     // CUDA orders the producer's legacy stream after all blocking streams, so a refused wait can be left out.
     let follows = direction == Direction::GiveBack && from.is(to) && !to.stands_in();
@@ -346,7 +340,7 @@ pub fn check(driver: &Handle, needs: &[Need<'_>]) -> Result<(), (usize, Error)> 
         let (source, at) = asked.map_err(|error| (place, error))?;
         match route(direction, source, to.named_here(), at) {
             Route::Refused(kind) => return Err((place, refused(kind, from, to))),
-            Route::Plain if at == CaptureStatus::Outside => statuses.push((to, source)),
+            Route::Edge if at == CaptureStatus::Outside => statuses.push((to, source)),
             _ => {}
         }
     }

@@ -61,16 +61,14 @@ class Program:
         if door in OF_CAI and not hasattr(source, "__cuda_array_interface__"):
             door = "to_cai"
         self.said.append(f"{stream.name} reads {door}, of one for {ready.name}")
-        before = {*self.inside}
         try:
             view = DOORS[door](source, stream)
         except DriverError as refused:
             assert self.graph is not None, self.said
             self.said.append(str(refused))
             return
-        self.look()
         stream.read(view)
-        self.views.append((view, stream, stream.handle in self.inside - before))
+        self.views.append((view, stream, door))
 
     def write(self):
         while self.views:
@@ -82,8 +80,11 @@ class Program:
     def end(self, at=None):
         if self.views:
             place = self.random.randrange(len(self.views)) if at is None else at
-            view, stream, _ = self.views.pop(place)
+            view, stream, door = self.views.pop(place)
             how = self.random.choice(list(ENDS))
+            if self.graph is not None and "handle" in door:
+                # Else it may be refused, and nobody says so to whoever drops it.
+                how = "release(stream)"
             self.said.append(f"{stream.name} ends by {how}")
             ENDS[how](view, stream)
 
@@ -105,10 +106,6 @@ class Program:
     def finish(self):
         if self.graph is None:
             return
-        # A view that took its consumer's stream into the capture ends in it.
-        for at in reversed(range(len(self.views))):
-            if self.views[at][2]:
-                self.end(at)
         self.look()
         for stream in self.streams:
             if stream.handle in self.inside - {self.origin.handle}:
@@ -116,7 +113,6 @@ class Program:
         self.said.append("the capture ends")
         self.graph.__exit__(None, None, None)
         self.graph = None
-        self.views = [(view, stream, False) for view, stream, _ in self.views]
 
     def on_host(self):
         if self.views and self.graph is None:

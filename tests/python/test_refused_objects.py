@@ -127,13 +127,12 @@ def test_a_copy_that_the_gpu_has_no_memory_for_says_how_large_it_is(row, cuda):
 
 @pytest.mark.unchecked
 @each("refusals", "object", object="a dict that names a stream that is none")
-@pytest.mark.parametrize("call", ["cuStreamIsCapturing", "cuStreamGetCtx"])
-def test_a_stream_of_a_dict_that_is_none_is_named_where_it_is_waited_for(row, call, cuda):
-    stream = cuda.stream()
-    consumer = 1 if call == "cuStreamIsCapturing" else stream.handle
+@pytest.mark.parametrize("consumer", ["the legacy default stream", "its own"])
+def test_a_stream_of_a_dict_that_is_none_is_named_where_it_is_waited_for(row, consumer, cuda):
+    stream = cuda.legacy if consumer == "the legacy default stream" else cuda.stream()
     view = from_cai(only_cai(cuda.array([1.0]), stream=0x3039))
-    error = assert_refused(row, view.__dlpack__, stream=consumer)
-    assert (error.call, error.code) == (call, 400)
+    error = assert_refused(row, view.__dlpack__, stream=stream.handle)
+    assert (error.call, error.code) == ("cuStreamIsCapturing", 400)
 
 
 def test_an_integer_of_another_library_is_the_number_of_a_device(cuda):

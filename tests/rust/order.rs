@@ -153,7 +153,7 @@ fn what_is_handed_to_the_legacy_default_stream_may_be_passed_on_to_blocking_stre
 }
 
 #[test]
-fn the_stream_that_is_recorded_is_asked_only_where_its_answer_matters() {
+fn both_streams_of_an_order_are_asked() {
     let cuda = Simulated::new(1);
     let [from, to] = [(); 2].map(|()| new(&cuda, false));
     let asked = |direction, from, to| -> Vec<Stream> {
@@ -165,7 +165,7 @@ fn the_stream_that_is_recorded_is_asked_only_where_its_answer_matters() {
         let asked = calls.filter(|made| made.call == Call::StreamIsCapturing);
         asked.filter_map(|made| made.arguments.stream).collect()
     };
-    assert_eq!(asked(Direction::HandOver, from, to), [to]);
+    assert_eq!(asked(Direction::HandOver, from, to), [to, from]);
     assert_eq!(asked(Direction::GiveBack, from, to), [to, from]);
     assert_eq!(asked(Direction::HandOver, from, Stream::Legacy), [Stream::Legacy, from]);
     assert_eq!(asked(Direction::HandOver, Stream::Legacy, to), [to, Stream::Legacy]);
