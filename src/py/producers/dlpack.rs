@@ -24,7 +24,7 @@ use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
 use crate::py::hand_over::{Recipient, hand_over};
 use crate::py::interpreter::{answered, detach};
-use crate::py::lease::{HeldMemory, Readiness, Unconsumed, look};
+use crate::py::lease::{Captured, HeldMemory, Readiness, Unconsumed, look};
 use crate::py::observe::By;
 use crate::py::source::{check_argument, place_of};
 use crate::py::streams::{KnownStream, StreamArgument, StreamRef, current};
@@ -137,9 +137,10 @@ pub(crate) fn protocol(
     let of_work = work.map(of_work).transpose()?;
     let dict_stream = dict.pending(py, known, place).filter(|_| !silent);
     let names_legacy = dict_stream.is_some_and(|named| named.stream() == Stream::Legacy);
-    if own.is_none() && !silent && !names_legacy && ready != Stream::Legacy && array.ptr() != 0 {
-        presume(py, door, known, &driver, place, argument)?;
-    }
+    let presumed =
+        own.is_none() && !silent && !names_legacy && ready != Stream::Legacy && array.ptr() != 0;
+    let captured =
+        if presumed { presume(py, door, known, &driver, place, argument)? } else { None };
     // Without `work`, take the stream for which the producer made the capsule.
     let ready = work.or_else(|| match ready {
         Stream::Legacy => Some(Alive::legacy(place)),
@@ -165,13 +166,16 @@ pub(crate) fn protocol(
         &mut source,
         &Recipient { ready_on: ready, dict_stream, ..Recipient::of(argument) },
     )?;
+    if let Some(captured) = captured {
+        source.captured(captured, [StreamRef::standing_in(place)]);
+    }
     // Do this last: if an earlier step fails, the capsule is not consumed.
     source.take(capsule::take(capsule)?);
     Ok(source)
 }
 
 /// Makes the requested stream, if any, wait for the legacy default stream, unless the library is known to follow
-/// DLPack.
+/// DLPack. Returns a value if that wait, or the reason for none, holds only during a capture.
 fn presume(
     py: Python<'_>,
     door: &'static str,
@@ -179,14 +183,17 @@ fn presume(
     driver: &Handle,
     place: Place,
     argument: &StreamArgument<'_, '_>,
-) -> PyResult<()> {
-    let Some(to) = argument.alive(place) else { return Ok(()) };
+) -> PyResult<Option<Captured>> {
+    let Some(to) = argument.alive(place) else { return Ok(None) };
     if known.has(Habit::KeepsToDlpack) {
-        return Ok(());
+        return Ok(None);
     }
     let door = Purpose::hand_over_of(door, Ready::Unsaid);
-    order::connect(door, driver, Alive::legacy(place), to, |call| detach(py, call))?;
-    Ok(())
+    let made = order::connect(door, driver, Alive::legacy(place), to, |call| detach(py, call))?;
+    if made.is_for_good() {
+        return Ok(None);
+    }
+    Ok(Some(Captured::of(driver, Some(to), made)?))
 }
 
 pub(super) fn make_ready(
