@@ -157,6 +157,35 @@ def test_what_waited_in_a_graph_waits_again_outside(whose, door, used, without, 
         assert list(seen if used == "the host" else seen.value) == [7.0] * 4
 
 
+@pytest.mark.parametrize("blocking", [False, True])
+def test_the_dict_for_a_bare_handle_has_the_host_wait_after_the_capture(blocking, cuda):
+    producer, mine = cuda.stream("producer"), cuda.stream("mine", blocking=blocking)
+    x = cuda.array([7.0] * 4, speaks="cai3", stream=producer, name="x")
+    with cuda.capture(mine):
+        view = to_cai(x, stream=mine.handle)
+    seen = mine.read(only_cai(x, **view.__cuda_array_interface__))
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_stranger_that_ignores_the_stream_is_waited_for_again_outside(blocking, cuda):
+    array, mine = cuda.array([0.0] * 4, speaks="dlpack"), cuda.stream("mine", blocking=blocking)
+
+    class Deaf:
+        __dlpack_device__ = array.__dlpack_device__
+
+        def __dlpack__(self, *, stream=None, **asked):
+            return array.__dlpack__(stream=-1, **asked)
+
+    cuda.legacy.fill(array, 7.0)
+    with cuda.capture(mine):
+        view = to_cai(Deaf(), stream=mine)
+    seen = mine.read(to_cai(view, stream=mine))
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+
+
 ENDS = {
     "release": lambda views: views[0].release(),
     "release with the stream": lambda views: views[0].release(views[0].stream),

@@ -310,6 +310,15 @@ impl HeldMemory {
         }
     }
 
+    /// Whether the array is ready on a stream that waited in a graph alone, and that nothing keeps: nobody can make it
+    /// wait again.
+    #[inline]
+    pub(crate) const fn is_ready_in_graph(&self, ready: Ready) -> bool {
+        !matches!(self.consumer_side.captured, Captured::No)
+            && self.producer_side.ready_on.is_none()
+            && matches!(ready, Ready::On(Stream::Handle(_)))
+    }
+
     pub(crate) fn place_of_ready(&self, ready: Stream) -> Option<Place> {
         let named = matches!(ready, Stream::Handle(_)).then_some(self.consumer_side.at);
         self.producer_side.keeper_of(ready).map(StreamRef::place).or(named)

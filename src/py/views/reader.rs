@@ -8,9 +8,9 @@ use crate::order::{self, Purpose, Uncaptured};
 use crate::py::interpreter::detach;
 use crate::py::lease::HeldMemory;
 use crate::py::source::ready_streams;
-use crate::py::streams::KnownStream;
 use crate::py::streams::current::{self, DictPolicy, Objects};
 use crate::py::streams::imported;
+use crate::py::streams::{KnownStream, WaitReason, wait_for_all};
 use crate::stream::{Alive, Ready, Stream};
 
 pub(super) const DICT: &str = "__cuda_array_interface__";
@@ -25,9 +25,13 @@ pub(super) fn ready(py: Python<'_>, view: &BaseView) -> PyResult<(Ready, bool)> 
         let unnamed = view.reads(py, held);
         let again = std::mem::replace(&mut held.is_read, true);
         let may_lose = held.producer_side.may_lose(ready, !unnamed);
-        (unnamed, again, may_lose, held.ready_to_note(py, ready))
+        let in_graph = held.is_ready_in_graph(ready).then_some(held.producer_side.place);
+        (unnamed, again, may_lose, held.ready_to_note(py, ready), in_graph)
     };
-    let (unnamed, again, may_lose, known) = view.with_memory(asked)?;
+    let (unnamed, again, may_lose, known, in_graph) = view.with_memory(asked)?;
+    if let Some(place) = in_graph {
+        wait_for_all(py, DICT, &view.driver, place, WaitReason::Captured)?;
+    }
     if may_lose {
         ready = ready_now(py, view)?.map_or(Ready::Nothing, Ready::On);
     }
