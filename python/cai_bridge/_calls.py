@@ -7,11 +7,11 @@ import weakref
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
 from . import _libraries
-from ._core import CaiView, DLPackView, _CallEnd, _plain_types
+from ._core import CaiView, DLPackView, _plain_types, _unraisable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Any
 
 __all__ = ["Call", "binder", "is_callback"]
@@ -41,15 +41,15 @@ class Call:
     def converted(self, args: tuple[Any, ...], kwargs: dict[str, Any], kept: int = 0) -> Now:
         """Convert all arguments but the first `kept`, for the ``with`` block of one call."""
         stream = self.stream() if self.asks else self.stream
-        now = Now()
-        now.stream = stream
+        now = Now(stream)
         names = self.names
         if kept:
             own, args, names = args[:kept], args[kept:], names[kept:]
-        left, first, made, now.lent = self.library.converter.arguments(
+        now.left[:], first, made, now.lent = self.library.converter.arguments(
             (args, kwargs), names, stream, self.readonly, self.binds
         )
-        now.left = [own + left[0], left[1]] if kept else [*left]
+        if kept:
+            now.left[0] = own + now.left[0]
         now.like = self._like(first)
         if self.makes_views:
             now.views = [weakref.ref(one) for one in made if isinstance(one, (CaiView, DLPackView))]
@@ -57,8 +57,7 @@ class Call:
 
     def converted_alone(self, arrays: list[Any]) -> Now:
         """Convert arrays known to be another library's and on GPUs, without walking a tree."""
-        now = Now()
-        now.stream = self.stream() if self.asks else self.stream
+        now = Now(self.stream() if self.asks else self.stream)
         made, now.lent = self.library.converter.lend(arrays, now.stream, self.readonly)
         now.left = made
         if self.makes_views:
@@ -71,19 +70,44 @@ class Call:
         return None if first is None else _libraries.of_array(first)
 
 
-class Now(_CallEnd):
+class Now:
     """One call: its arguments, which are handed out once, and the conversion of its result.
 
     Only the function holds the arguments. An argument that it drops has ended when it returns. The
     end of the ``with`` block gives the rest back.
     """
 
-    stream: Any
-    # The positional arguments, and the keyword arguments.
-    left: list[Any]
-    lent: list[Any]
-    like: _libraries.Library | None = None
-    views: Sequence[weakref.ref[CaiView | DLPackView]] = ()
+    def __init__(self, stream: Any) -> None:
+        self.like: _libraries.Library | None = None
+        self.stream = stream
+        # The positional arguments, and the keyword arguments.
+        self.left: list[Any] = []
+        self.lent: list[Any] = []
+        self.views: list[weakref.ref[CaiView | DLPackView]] = []
+
+    def __enter__(self) -> Now:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        ends = self.lent
+        if kind is not None and self.views:
+            # The exception's traceback keeps the views alive, so they are ended here.
+            alive = [view for one in self.views if (view := one()) is not None]
+            ends = [*(view.release for view in alive), *self.lent]
+        self.left.clear()
+        failed: BaseException | None = None
+        for end in ends:
+            try:
+                end()
+            except BaseException as error:
+                # The memory of the others goes back all the same.
+                failed = failed or error
+        if failed is None:
+            return
+        if kind is None or not isinstance(failed, Exception):
+            raise failed
+        # An exception of the function takes precedence.
+        _unraisable(failed)
 
     def give(self, result: Any) -> Any:
         """Convert the call's result, which was made on the call's stream if there is one."""

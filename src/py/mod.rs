@@ -79,7 +79,7 @@ mod _core {
     use super::doors::from_cai::from_cai;
     use super::doors::to_cai::to_cai;
     use super::doors::to_dlpack::to_dlpack;
-    use super::doors::{CallArgument, CallEnd, Converter};
+    use super::doors::{_unraisable, CallArgument, Converter};
     use super::errors::{DriverError, HostSyncWarning};
     use super::imported::_imported;
     use super::lease::{_end, _settle};
@@ -130,11 +130,11 @@ mod _core {
             module.getattr(function)?.setattr("__module__", "cai_bridge")?;
         }
         module.add_class::<CallArgument>()?;
-        module.add_class::<CallEnd>()?;
         module.add_class::<Converter>()?;
         module.add_function(wrap_pyfunction!(_detached, module)?)?;
         module.add_function(wrap_pyfunction!(_shown, module)?)?;
         module.add_function(wrap_pyfunction!(_plain_types, module)?)?;
+        module.add_function(wrap_pyfunction!(_unraisable, module)?)?;
         module.add_function(wrap_pyfunction!(_imported, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;
         module.add_function(wrap_pyfunction!(_dtypes, module)?)?;

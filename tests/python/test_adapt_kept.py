@@ -2,19 +2,14 @@
 
 import asyncio
 import contextlib
-import ctypes
-import functools
-import signal
 import sys
 import threading
-import weakref
 
 import pytest
 from scenes import done
 from stand_in import Array, OddError, count, library, made_on, no_libraries, producer
 
 from cai_bridge import adapt, convert, from_cai, to_cai, to_dlpack
-from cai_bridge._calls import Now
 
 __all__ = ["library", "no_libraries", "producer"]
 
@@ -368,22 +363,3 @@ def test_what_ended_in_the_call_is_not_waited_for_again(cuda, producer):
     assert count(cuda, "cuEventRecord") == 0
     producer.fill(x, -1.0, name="the caller's next write")
     assert done(kept[1]) == [7.0] * 4
-
-
-def test_a_signal_in_the_end_of_a_call_comes_when_all_loans_are_over():
-    class Argument:
-        pass
-
-    # The signal comes when the argument dies. No bytecode runs from there to the end of the loan.
-    arrives = ctypes.PyDLL(None).PyErr_SetInterrupt
-    arrives.argtypes, arrives.restype = [ctypes.py_object], None
-    now, ended = Now(), []
-    now.left, now.lent = [Argument()], [functools.partial(ended.append, "the loan")]
-    died = weakref.ref(now.left[0], arrives)
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt), now:
-            pass
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    assert (died(), ended) == (None, ["the loan"])

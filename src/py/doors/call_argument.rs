@@ -3,12 +3,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
 use smallvec::SmallVec;
 
-use crate::py::interpreter::{Answer, act, at_exit, inside, is_interrupt};
+use crate::py::interpreter::{Answer, act};
 use crate::py::lease::{CallWatch, HeldMemory, goes_on};
 use crate::py::streams::StreamArgument;
 use crate::py::views::BaseView;
@@ -35,60 +33,10 @@ impl CallArgument {
     }
 }
 
-/// The end of one call, as a context manager. A subclass has the attributes `left`, the arguments that were not passed
-/// on, `views`, weak references to the converted arrays that are views, and `lent`, the loans.
-///
-/// Python delivers an interrupt between two bytecodes, so in Python it could come between the ends of two loans.
-#[pyclass(frozen, subclass, module = "cai_bridge._core", name = "_CallEnd")]
-#[derive(Debug)]
-pub(crate) struct CallEnd;
-
-#[pymethods]
-impl CallEnd {
-    #[new]
-    const fn new() -> Self {
-        Self
-    }
-
-    fn __enter__<'py>(slf: &Bound<'py, Self>) -> Bound<'py, Self> {
-        slf.clone()
-    }
-
-    /// Ends all loans, and then raises the first error, or an interrupt.
-    #[pyo3(signature = (kind, value, traceback, /))]
-    fn __exit__<'py>(
-        slf: &Bound<'py, Self>,
-        kind: &Bound<'py, PyAny>,
-        value: &Bound<'py, PyAny>,
-        traceback: &Bound<'py, PyAny>,
-    ) -> Answer<'py> {
-        let (py, _) = (slf.py(), (kind, traceback));
-        // Each end has its own entry.
-        inside(|| {
-            let mut ends = Loans::new();
-            if !value.is_none() {
-                // The exception's traceback keeps the views alive.
-                for view in slf.getattr(intern!(py, "views"))?.try_iter()? {
-                    let view = view?.call0()?;
-                    if !view.is_none() {
-                        ends.push(view.getattr(intern!(py, "release"))?);
-                    }
-                }
-            }
-            ends.extend(slf.getattr(intern!(py, "lent"))?.cast::<PyList>()?);
-            slf.setattr(intern!(py, "left"), PyList::empty(py))?;
-            let mut failed: Option<PyErr> = None;
-            for end in ends {
-                if let Err(error) = end.call0()
-                    && (failed.is_none() || is_interrupt(py, &error))
-                {
-                    failed = Some(error);
-                }
-            }
-            failed.map_or(Ok(()), |error| at_exit(py, error, value))?;
-            Ok(py.None().into_bound(py))
-        })
-    }
+/// Reports an error that occurred when the loan ended, as unraisable: the call itself has failed with another error.
+#[pyfunction]
+pub(crate) fn _unraisable(error: &Bound<'_, PyAny>) {
+    PyErr::from_value(error.clone()).write_unraisable(error.py(), None);
 }
 
 /// Records that work on `stream` goes on using the memory of `view`: at later ends of the memory, the producer's stream

@@ -18,7 +18,7 @@ mod tree;
 pub(crate) mod walk;
 mod whole;
 
-pub(crate) use call_argument::{CallArgument, CallEnd};
+pub(crate) use call_argument::{_unraisable, CallArgument};
 pub(crate) use converter::Converter;
 
 use pyo3::PyClass;

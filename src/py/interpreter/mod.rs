@@ -323,24 +323,6 @@ impl FirstInterrupt {
     }
 }
 
-/// For an `__exit__` that failed with `error`, after the block raised `value`, which can be `None`. Only an interrupt
-/// replaces the block's exception. Another error is reported as unraisable.
-#[cold]
-pub(crate) fn at_exit(py: Python<'_>, error: PyErr, value: &Bound<'_, PyAny>) -> PyResult<()> {
-    if value.is_none() {
-        return Err(error);
-    }
-    let error = raised(py, error);
-    if is_interrupt(py, &error) {
-        if !error.value(py).is(value) {
-            error.set_context(py, Some(PyErr::from_value(value.clone())));
-        }
-        return Err(error);
-    }
-    error.write_unraisable(py, None);
-    Ok(())
-}
-
 /// True for `MemoryError`, for `RecursionError`, and for an exception that is not an `Exception`.
 pub(crate) fn is_interrupt(py: Python<'_>, error: &PyErr) -> bool {
     !error.is_instance_of::<PyException>(py)

@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::{BaseView, reader};
 use crate::error::{Error, Kind};
-use crate::py::interpreter::{Answer, act, answered, at_exit, entry};
+use crate::py::interpreter::{Answer, act, answered, entry, is_interrupt, raised};
 use crate::py::library::ArrayParts;
 use crate::py::observe::EndedBy;
 use crate::stream::Thread;
@@ -237,9 +237,21 @@ impl BaseView {
         traceback: &Bound<'py, PyAny>,
     ) -> Answer<'py> {
         let (py, _) = (kind.py(), traceback);
-        // After an error the end is tried again later.
-        act(py, || {
-            self.give_back(py, None, EndedBy::With).or_else(|error| at_exit(py, error, value))
+        act(py, || match self.give_back(py, None, EndedBy::With) {
+            // Only an interrupt replaces the exception of the `with` block. Another error is reported as unraisable,
+            // and the end is tried again later.
+            Err(error) if !value.is_none() => {
+                let error = raised(py, error);
+                if is_interrupt(py, &error) {
+                    if !error.value(py).is(value) {
+                        error.set_context(py, Some(PyErr::from_value(value.clone())));
+                    }
+                    return Err(error);
+                }
+                error.write_unraisable(py, None);
+                Ok(())
+            }
+            given_back => given_back,
         })
     }
 
