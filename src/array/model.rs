@@ -20,7 +20,6 @@ use crate::driver::Handle;
 use crate::dtype::Dtype;
 use crate::error::{Kind, Result};
 use crate::layout::Layout;
-use crate::order::Ordered;
 use crate::stream::Alive;
 
 /// Loom runs all its threads on one OS thread, so `Thread::current` cannot tell them apart.
@@ -87,9 +86,9 @@ impl Origin for Noted {
         Place::gpu(0)
     }
 
-    fn order_for(&self, _door: &'static str, to: Alive<'_>) -> Result<Ordered> {
+    fn order_for(&self, _door: &'static str, to: Alive<'_>) -> Result<()> {
         Noted::order(self, HOME, handle(to));
-        Ok(Ordered::Made)
+        Ok(())
     }
 
     fn give_back(&self, user: Alive<'_>) -> Result<()> {
@@ -101,9 +100,9 @@ impl Origin for Noted {
         &self.users
     }
 
-    fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<Ordered> {
+    fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
         Noted::order(self, handle(from), handle(to));
-        Ok(Ordered::Made)
+        Ok(())
     }
 }
 

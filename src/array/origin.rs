@@ -12,7 +12,7 @@ use crate::device::Place;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::{Result, caught};
-use crate::order::{self, Ordered, Purpose, within};
+use crate::order::{self, Purpose, within};
 use crate::stream::Alive;
 
 /// Keeps an array's memory alive. The methods make streams wait before and after a use of the memory.
@@ -23,16 +23,16 @@ pub(crate) trait Origin: Any + Send + Sync {
 
     /// Makes the stream `to` wait for the producer's work on the memory, as far as the producer has declared pending
     /// work. `door` names the call in the log.
-    fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<Ordered>;
+    fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()>;
 
-    /// Makes the producer's stream, or the host, wait for the work on the stream `user`, except for work that is part of
-    /// a graph.
+    /// Makes the producer's stream, or the host, wait for the work on the stream `user`. For captured work, the wait
+    /// may be left out.
     fn give_back(&self, user: Alive<'_>) -> Result<()>;
 
     fn users(&self) -> &Users;
 
-    fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<Ordered> {
-        order::connect(Purpose::hand_over("scope"), self.driver(), from, to, unlocked)
+    fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
+        order::connect(Purpose::hand_over("scope"), self.driver(), from, to, unlocked).map(drop)
     }
 }
 
@@ -54,11 +54,10 @@ fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, work: UsedBytes) 
     if producer {
         // Do this after `Users::enter`: a scope that ends in between makes `scope` wait, or has already made the
         // producer wait.
-        let made = origin.order_for("scope", scope.alive())?;
-        // A wait in a graph is made again at the next work, which can come after the capture.
-        origin.users().set_behind(scope, !made.is_for_good());
+        origin.order_for("scope", scope.alive())?;
+        origin.users().caught_up(scope);
     }
-    scopes.iter().try_for_each(|other| origin.order(other.alive(), scope.alive()).map(drop))
+    scopes.iter().try_for_each(|other| origin.order(other.alive(), scope.alive()))
 }
 
 /// Makes the scope's stream wait for the work that `uses` must follow, then runs `queue`, which queues the scope's
@@ -86,12 +85,7 @@ pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
     origin.give_back(scope.alive())?;
     let _turn = origin.users().turn();
     let others = origin.users().after(scope);
-    for other in others {
-        if !origin.order(scope.alive(), other.alive())?.is_for_good() {
-            // Outside the graph, `other` waits for the producer, which has waited for `scope`.
-            origin.users().set_behind(&other, true);
-        }
-    }
+    others.iter().try_for_each(|other| origin.order(scope.alive(), other.alive()))?;
     origin.users().remove(scope);
     Ok(())
 }
@@ -105,9 +99,9 @@ pub(super) fn hand_over(
     array: &Descriptor,
 ) -> Result<()> {
     let others = origin.users().beside(to, UsedBytes::of(array, !array.readonly()))?;
-    others.iter().try_for_each(|other| origin.order(other.alive(), to).map(drop))?;
+    others.iter().try_for_each(|other| origin.order(other.alive(), to))?;
     // Wait for the producer last: a scope that ended before `beside` has already made the producer wait.
-    origin.order_for(door, to).map(drop)
+    origin.order_for(door, to)
 }
 
 /// Call this before `array` goes to Python. Calls [`Origin::give_back`] for the open scopes that write to the memory,
@@ -149,20 +143,14 @@ impl Origin for RustMemory {
         self.producer.alive().place()
     }
 
-    fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<Ordered> {
+    fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()> {
         let door = Purpose::hand_over(door);
-        order::connect(door, &self.driver, self.producer.alive(), to, unlocked)
+        order::connect(door, &self.driver, self.producer.alive(), to, unlocked).map(drop)
     }
 
     fn give_back(&self, user: Alive<'_>) -> Result<()> {
         let door = Purpose::give_back("scope");
-        let made = order::connect(door, &self.driver, user, self.producer.alive(), unlocked)?;
-        if !made.is_for_good() {
-            let (driver, mut waited) = (self.driver.get()?, Ok(()));
-            unlocked(&mut || waited = order::wait_on_host(driver, user.place()));
-            return waited;
-        }
-        Ok(())
+        order::connect(door, &self.driver, user, self.producer.alive(), unlocked).map(drop)
     }
 
     fn users(&self) -> &Users {

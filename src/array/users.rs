@@ -139,10 +139,9 @@ impl Users {
         Ok(Others { scopes, producer: user.behind || user.shown })
     }
 
-    /// Whether `scope` must wait for the producer before its next work.
-    pub(super) fn set_behind(&self, scope: &Arc<RustStream>, behind: bool) {
+    pub(super) fn caught_up(&self, scope: &Arc<RustStream>) {
         if let Some(user) = self.lock().iter_mut().find(|user| user.is(scope)) {
-            user.behind = behind;
+            user.behind = false;
         }
     }
 

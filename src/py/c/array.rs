@@ -150,7 +150,7 @@ unsafe fn with_stream(
 
 pub(super) unsafe extern "C" fn order(array: *const CaiBridgeArray, stream: u64) -> c_int {
     // SAFETY: `array` is NULL or alive, and the stream exists, by the contract of `CaiBridgeApi`.
-    unsafe { with_stream(array, stream, |it, alive| it.taken.order_for("C", alive).map(drop)) }
+    unsafe { with_stream(array, stream, |it, alive| it.taken.order_for("C", alive)) }
 }
 
 pub(super) unsafe extern "C" fn give_back(array: *const CaiBridgeArray, stream: u64) -> c_int {

@@ -11,7 +11,7 @@ use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::{Error, Kind, Result};
 use crate::lease::{Failure, Lease};
-use crate::order::{self, Ordered, Purpose};
+use crate::order::{self, Purpose};
 use crate::py::errors::interrupted;
 use crate::py::hand_over::order_for;
 use crate::py::interpreter::{detach, enter, is_interrupt};
@@ -117,7 +117,7 @@ impl PythonMemory {
 }
 
 /// Runs `call` with the interpreter's lock. Fails if this thread cannot enter the interpreter.
-fn inside<R>(call: impl FnOnce(Python<'_>) -> Result<R, Failure<PyErr>>) -> Result<R> {
+fn inside(call: impl FnOnce(Python<'_>) -> Result<(), Failure<PyErr>>) -> Result<()> {
     let done = enter(|py| {
         call(py).map_err(|trouble| match trouble {
             Failure::Failed(error) => error,
@@ -136,8 +136,8 @@ impl Origin for PythonMemory {
         self.place
     }
 
-    fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<Ordered> {
-        inside(|py| order_for(door, py, &*self.share_for_hand_over(py)?, to))
+    fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()> {
+        inside(|py| order_for(door, py, &*self.share_for_hand_over(py)?, to).map(drop))
     }
 
     fn give_back(&self, user: Alive<'_>) -> Result<()> {
@@ -148,8 +148,11 @@ impl Origin for PythonMemory {
         &self.users
     }
 
-    fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<Ordered> {
+    fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
         let door = Purpose::hand_over("scope");
-        inside(|py| Ok(order::connect(door, &self.driver, from, to, |call| detach(py, call))?))
+        inside(|py| {
+            order::connect(door, &self.driver, from, to, |call| detach(py, call))?;
+            Ok(())
+        })
     }
 }

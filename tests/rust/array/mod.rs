@@ -52,13 +52,11 @@ pub(crate) fn add_in(s: &Scope<'_, DeviceStream>, x: &mut ArrayMut) -> Result<()
 
 pub(crate) fn copied(stream: &DeviceStream, x: &Array) -> Result<Array> {
     let mut out = Array::empty::<f32>(stream, x.shape())?;
-    scope(stream, |s| copy_in(s, x, &mut out))?;
+    scope(stream, |s| {
+        let x = x.on(s)?.strided::<f32>()?;
+        let to = out.on_mut(s)?.view_mut::<f32>();
+        // SAFETY: as above.
+        unsafe { s.launch(&COPY, Grid::cover(1, 1), (&x, &mut to?)) }
+    })?;
     Ok(out.into())
-}
-
-fn copy_in(s: &Scope<'_, DeviceStream>, x: &Array, out: &mut ArrayMut) -> Result<()> {
-    let x = x.on(s)?.strided::<f32>()?;
-    let to = out.on_mut(s)?.view_mut::<f32>();
-    // SAFETY: as above.
-    unsafe { s.launch(&COPY, Grid::cover(1, 1), (&x, &mut to?)) }
 }

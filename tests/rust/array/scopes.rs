@@ -1,9 +1,8 @@
-use cai_bridge::driver::simulated::{Call, CaptureMode};
-use cai_bridge::stream::Stream;
+use cai_bridge::driver::simulated::Call;
 use cai_bridge::testing::SimulatedCuda;
-use cai_bridge::{Array, DeviceStream, Error, ErrorKind, WorkStream, scope};
+use cai_bridge::{Array, Error, ErrorKind, scope};
 
-use super::{add, add_in, assert_over, copied, copy_in, two_streams};
+use super::{add, add_in, assert_over, copied, two_streams};
 use crate::alive::calls;
 
 #[test]
@@ -24,70 +23,6 @@ fn captured_work_runs_when_its_graph_does_and_a_capture_that_fails_or_panics_is_
     let work = || x.to_vec::<f32>(&stream).map(drop);
     cuda.capture(&stream, work).unwrap_err();
     assert_eq!(x.to_vec::<f32>(&stream).unwrap(), [4.0, 5.0]);
-    cuda.check().unwrap();
-}
-
-fn begin_capture(cuda: &SimulatedCuda, stream: &DeviceStream) {
-    cuda.machine().begin_capture(Stream::Handle(stream.handle()), CaptureMode::Relaxed).unwrap();
-}
-
-fn end_capture(cuda: &SimulatedCuda, stream: &DeviceStream) {
-    cuda.machine().end_capture(Stream::Handle(stream.handle())).unwrap();
-}
-
-#[test]
-fn a_scope_that_ends_in_a_capture_gives_back_what_it_queued_before() {
-    let (cuda, home, mine) = two_streams();
-    let mut x = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap();
-    let mut seen = Array::empty::<f32>(&mine, &[4]).unwrap();
-    scope(&mine, |s| {
-        copy_in(s, &x, &mut seen)?;
-        begin_capture(&cuda, &mine);
-        Ok::<_, Error>(())
-    })
-    .unwrap();
-    end_capture(&cuda, &mine);
-    add(&home, &mut x).unwrap();
-    assert_eq!(seen.to_vec::<f32>(&mine).unwrap(), [1.0; 4]);
-    cuda.check().unwrap();
-}
-
-#[test]
-fn what_a_scope_waited_for_in_a_graph_it_waits_for_again_outside() {
-    let (cuda, home, mine) = two_streams();
-    let x = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap();
-    let mut seen = Array::empty::<f32>(&mine, &[4]).unwrap();
-    scope(&mine, |s| {
-        begin_capture(&cuda, &mine);
-        let taken = x.on(s).map(drop);
-        end_capture(&cuda, &mine);
-        taken?;
-        copy_in(s, &x, &mut seen)
-    })
-    .unwrap();
-    assert_eq!(seen.to_vec::<f32>(&mine).unwrap(), [1.0; 4]);
-    cuda.check().unwrap();
-}
-
-#[test]
-fn a_scope_that_is_captured_when_another_ends_waits_for_its_work_outside_the_graph() {
-    let (cuda, home, a) = two_streams();
-    let b = cuda.stream(0).unwrap();
-    let mut x = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap();
-    let (y, mut seen): (Array, _) = ((*x).clone(), Array::empty::<f32>(&a, &[4]).unwrap());
-    scope(&a, |a_scope| {
-        y.on(a_scope)?;
-        let written = scope(&b, |b_scope| {
-            add_in(b_scope, &mut x)?;
-            begin_capture(&cuda, &a);
-            Ok::<_, Error>(())
-        });
-        end_capture(&cuda, &a);
-        written?;
-        copy_in(a_scope, &y, &mut seen)
-    })
-    .unwrap();
-    assert_eq!(seen.to_vec::<f32>(&a).unwrap(), [2.0; 4]);
     cuda.check().unwrap();
 }
 
