@@ -58,13 +58,13 @@ impl Parties<'_> {
     }
 
     /// Makes the producers' streams wait for the users' streams. If the producer's stream is unknown, the memory must
-    /// be kept until the returned marks are reached. `in_graph` gets each user for which a producer waits in a graph
+    /// be kept until the returned marks are reached. `captured` gets each user for which a producer waits in a graph
     /// only, or does not wait because of a capture.
     pub fn settle<'a>(
         &'a self,
         driver: &Handle,
         detach: impl Fn(BlockingCall<'_>),
-        mut in_graph: impl FnMut(Alive<'a>),
+        mut captured: impl FnMut(Alive<'a>),
     ) -> Result<Settlement<Vec<Mark>>> {
         let door = Purpose::give_back("release");
         let edges = || {
@@ -75,7 +75,7 @@ impl Parties<'_> {
             |edge: &(Alive<'_>, Alive<'_>)| !self.known && edge.0.is(edge.1) && edge.0.stands_in();
         for (user, producer) in edges().filter(|edge| !by_mark(edge)) {
             if !order::connect(door, driver, user, producer, &detach)?.is_for_good() {
-                in_graph(user);
+                captured(user);
             }
         }
         if self.known {

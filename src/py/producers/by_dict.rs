@@ -26,7 +26,7 @@ use crate::stream::{Alive, Ready, Stream};
 pub(super) struct ByDict {
     stream: Option<Stream>,
     /// True if the dict says that nothing is pending, or could not be read: it can name a stream later.
-    asks_again: bool,
+    is_idle: bool,
     pub(super) readonly: bool,
 }
 
@@ -55,7 +55,7 @@ impl ByDict {
         }
         match dict_of(x, array)? {
             Some(dict) => Self::heard(&dict, array),
-            None => Ok(Self { asks_again: true, ..Self::default() }),
+            None => Ok(Self { is_idle: true, ..Self::default() }),
         }
     }
 
@@ -67,7 +67,7 @@ impl ByDict {
             let ready = pending(dict)?;
             return Ok(Self {
                 stream: ready.stream(),
-                asks_again: ready == Ready::Nothing,
+                is_idle: ready == Ready::Nothing,
                 readonly: false,
             });
         }
@@ -101,8 +101,8 @@ impl ByDict {
             Claim::Stated(ready) => ready.stream(),
             Claim::Silent => None,
         };
-        let asks_again = decoded.claim == Claim::Stated(Ready::Nothing);
-        Ok(Self { stream, asks_again, readonly: decoded.readonly })
+        let is_idle = decoded.claim == Claim::Stated(Ready::Nothing);
+        Ok(Self { stream, is_idle, readonly: decoded.readonly })
     }
 
     pub(super) fn pending<'py>(
@@ -124,7 +124,7 @@ impl ByDict {
     ) -> PyResult<Option<Unnamed>> {
         let OfMemory { driver, place, ptr } = of;
         let named = || Unnamed::new(driver, place, x, ptr, known.says_what_is_pending());
-        self.asks_again.then(named).transpose()
+        self.is_idle.then(named).transpose()
     }
 
     pub(super) fn kept(

@@ -153,14 +153,14 @@ fn carry_out(
         }
         Plan::Edge(user, producer) => give_back(py, end, consumer_side, user, producer),
         Plan::Order(parties) => {
-            let mut in_graph = Streams::new();
-            let note = |user| in_graph.push(user);
+            let mut captured = Streams::new();
+            let note = |user| captured.push(user);
             let mut settled = parties.settle(driver, |call| detach(py, call), note)?;
             // An end that is put off comes again when the capture is over.
-            if in_graph.is_empty() || matches!(settled, Settlement::Later) {
+            if captured.is_empty() || matches!(settled, Settlement::Later) {
                 return Ok(settled);
             }
-            let waited = wait_for_earlier(py, end, consumer_side, &in_graph);
+            let waited = wait_for_earlier(py, end, consumer_side, &captured);
             if let (Err(_), Settlement::Until(marks)) = (&waited, &mut settled) {
                 order::forget(driver, std::mem::take(marks));
             }
