@@ -235,9 +235,10 @@ def test_an_end_in_the_capture_of_its_hand_over_waits_for_nothing(whose, cuda):
 
 @each("refusals", "object", kind="CaptureHandle")
 @pytest.mark.parametrize("blocking", [False, True])
-def test_the_end_of_a_bare_handles_view_is_refused_in_its_capture(row, blocking, cuda):
+@pytest.mark.parametrize("speaks", ["cai3", ("dlpack", "cai3")])
+def test_the_end_of_a_bare_handles_view_is_refused_in_its_capture(row, speaks, blocking, cuda):
     producer, mine = cuda.stream("producer"), cuda.stream("mine", blocking=blocking)
-    x = cuda.array([0.0] * 4, speaks="cai3", stream=producer)
+    x = cuda.array([0.0] * 4, speaks=speaks, stream=producer)
     with cuda.capture(producer) as graph:
         producer.fill(x, 7.0)
         view = to_cai(x, stream=mine.handle)

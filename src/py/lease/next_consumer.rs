@@ -5,7 +5,9 @@ use pyo3::prelude::*;
 use super::consumer_side::{Captured, Consumer};
 use super::held_memory::HeldMemory;
 use super::warned;
+use crate::capture::CaptureStatus;
 use crate::device::Place;
+use crate::order;
 use crate::py::streams::{KnownStream, StreamArgument, StreamName, StreamRef};
 use crate::stream::{Alive, Ready, Request, Stream};
 
@@ -36,7 +38,15 @@ impl HeldMemory {
                 None => Consumer::Nobody,
             },
         };
+        let is_lost = matches!(consumer, Consumer::On(KnownStream::Lost(_)));
         self.replace_consumer(consumer, line);
+        // Later, nobody may ask such a stream.
+        if is_lost
+            && let Some(alive) = argument.alive(at)
+            && let CaptureStatus::Inside(capture) = order::status_of(self.driver.get()?, alive)?
+        {
+            self.consumer_side.captured = Captured::In(capture);
+        }
         self.note_use(py);
         Ok(())
     }
