@@ -93,7 +93,7 @@ def adapt(
     ----------
     function : callable
         A function, a method or a coroutine function. Generators are refused, here or when the call
-        returns one, since they would go on working after the memory went back.
+        returns one by itself, since they would go on working after the memory went back.
     to : module, str or type, optional
         The library whose arrays the function takes, as in `convert`.
     stream : None, int, stream object or callable, optional
@@ -106,8 +106,9 @@ def adapt(
     returns : str, module, type or None, optional
         The library of the results: ``"like"`` means the library of the first array among the
         arguments. Otherwise name a library as in `convert`, or pass None to return the results
-        unchanged. If the library of the first array is unknown, the results are views. Results on
-        the host stay there: with ``to="numpy"`` the caller always gets NumPy's arrays.
+        unchanged, and hand them over yourself. They are unchanged as well if the library of the
+        first array is unknown. Results on the host stay there: with ``to="numpy"`` the caller
+        always gets NumPy's arrays.
     backward : callable, optional
         The gradient, which makes the function a part of PyTorch's autograd. The bridge calls it
         with the gradients of the results, then the arguments. It returns a gradient or None for
