@@ -39,15 +39,18 @@ pub(crate) enum Captured {
 impl Captured {
     /// The capture that `made`, a wait of the stream `waiting`, is part of.
     pub(crate) fn of(driver: &Handle, waiting: Option<Alive<'_>>, made: Ordered) -> Result<Self> {
-        if made.is_for_good() {
-            return Ok(Self::No);
+        match waiting {
+            _ if made.is_for_good() => Ok(Self::No),
+            Some(waiting) if made == Ordered::InGraph => Self::at(driver, waiting),
+            _ => Ok(Self::Unsaid),
         }
-        let waiting = waiting.filter(|_| made == Ordered::InGraph);
-        let status = waiting.map(|on| order::status_of(driver.get()?, on)).transpose()?;
-        Ok(match status {
-            Some(CaptureStatus::Inside(capture)) => Self::In(capture),
-            _ => Self::Unsaid,
-        })
+    }
+
+    /// The capture that `stream` has part in.
+    #[cold]
+    pub(super) fn at(driver: &Handle, stream: Alive<'_>) -> Result<Self> {
+        let status = order::status_of(driver.get()?, stream)?;
+        Ok(if let CaptureStatus::Inside(capture) = status { Self::In(capture) } else { Self::No })
     }
 
     /// The consumer's stream `own`, with what it must wait for again outside the graph.

@@ -24,11 +24,10 @@ impl HeldMemory {
         let clone = |kept: &StreamRef| kept.clone_ref(py);
         let kept = match &self.consumer_side.consumer {
             Consumer::On(KnownStream::Kept(kept)) => {
-                let own = self.producer_side.ready_again_on(py, kept.clone_ref(py));
-                Some(KnownStream::Kept(match self.consumer_side.captured {
-                    Captured::No => own,
-                    captured => captured.keep(own, || self.waited_for(py)),
-                }))
+                let is_plain = self.consumer_side.captured == Captured::No
+                    && !self.producer_side.ready_on.as_ref().is_some_and(StreamRef::waits_again);
+                let own = if is_plain { kept.clone_ref(py) } else { self.in_capture(py, kept) };
+                Some(KnownStream::Kept(own))
             }
             Consumer::On(lost) => Some(lost.clone_ref(py)),
             Consumer::OnProducer(_) => {
@@ -49,6 +48,13 @@ impl HeldMemory {
             known.kept().is_some_and(|kept| kept.is_default(Stream::Legacy, at))
         };
         self.known = self.known_as(py, array, kept.filter(|known| !is_legacy(known)));
+    }
+
+    /// The consumer's stream `kept`, with what it must wait for again outside a graph.
+    #[cold]
+    fn in_capture(&self, py: Python<'_>, kept: &StreamRef) -> StreamRef {
+        let own = self.producer_side.ready_again_on(py, kept.clone_ref(py));
+        self.consumer_side.captured.keep(own, || self.waited_for(py))
     }
 
     pub(crate) fn register_whole(&mut self, py: Python<'_>) {

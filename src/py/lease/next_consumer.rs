@@ -5,9 +5,7 @@ use pyo3::prelude::*;
 use super::consumer_side::{Captured, Consumer};
 use super::held_memory::HeldMemory;
 use super::warned;
-use crate::capture::CaptureStatus;
 use crate::device::Place;
-use crate::order;
 use crate::py::streams::{KnownStream, StreamArgument, StreamName, StreamRef};
 use crate::stream::{Alive, Ready, Request, Stream};
 
@@ -20,7 +18,7 @@ impl HeldMemory {
         at: Place,
     ) -> PyResult<()> {
         self.consumer_side.at = at;
-        let mut line = None;
+        let (mut line, mut captured) = (None, Captured::No);
         let consumer = match (argument.request(), argument.alive(at)) {
             (Request::NoOrder, _) => Consumer::Declined,
             (_, None) => Consumer::Unread,
@@ -33,20 +31,17 @@ impl HeldMemory {
                 Some(named) => {
                     let known = named.works_on(py, &self.driver)?.unwrap_or(named);
                     line = line_of(py, &known)?;
+                    if let (KnownStream::Lost(_), Some(alive)) = (&known, argument.alive(at)) {
+                        // Later, nobody may ask the stream.
+                        captured = Captured::at(&self.driver, alive)?;
+                    }
                     Consumer::On(known)
                 }
                 None => Consumer::Nobody,
             },
         };
-        let is_lost = matches!(consumer, Consumer::On(KnownStream::Lost(_)));
         self.replace_consumer(consumer, line);
-        // Later, nobody may ask such a stream.
-        if is_lost
-            && let Some(alive) = argument.alive(at)
-            && let CaptureStatus::Inside(capture) = order::status_of(self.driver.get()?, alive)?
-        {
-            self.consumer_side.captured = Captured::In(capture);
-        }
+        self.consumer_side.captured = captured;
         self.note_use(py);
         Ok(())
     }
