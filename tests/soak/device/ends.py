@@ -126,6 +126,8 @@ class Ends(Model):
         users, lost = self._users(view, also)
         if lost:
             wants(self.doubt is None or self.strict)
+            # What a bare handle has done in a capture cannot be joined.
+            wants(self.capture is None or view.user.kind != "unkept", "it may be refused")
             at = view.at if view.user.at is None else view.user.at
             self._wait_at_end(at, lost)
             # The host's wait is for one GPU; streams of the other are waited for by streams.
