@@ -168,19 +168,29 @@ def test_the_dict_for_a_bare_handle_has_the_host_wait_after_the_capture(blocking
     assert seen.value == [7.0] * 4
 
 
+class Deaf:
+    """An array of an unknown library that ignores the stream."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, *, stream: Any = None, **asked: Any) -> Any:
+        return self.array.__dlpack__(stream=-1, **asked)
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return self.array.__cuda_array_interface__
+
+
 @pytest.mark.parametrize("blocking", [False, True])
 def test_a_stranger_that_ignores_the_stream_is_waited_for_again_outside(blocking, cuda):
     array, mine = cuda.array([0.0] * 4, speaks="dlpack"), cuda.stream("mine", blocking=blocking)
-
-    class Deaf:
-        __dlpack_device__ = array.__dlpack_device__
-
-        def __dlpack__(self, *, stream=None, **asked):
-            return array.__dlpack__(stream=-1, **asked)
-
     cuda.legacy.fill(array, 7.0)
     with cuda.capture(mine):
-        view = to_cai(Deaf(), stream=mine)
+        view = to_cai(Deaf(array), stream=mine)
     seen = mine.read(to_cai(view, stream=mine))
     cuda.synchronize()
     assert seen.value == [7.0] * 4
@@ -255,6 +265,19 @@ def test_the_end_of_a_bare_handles_view_is_refused_in_its_capture(row, speaks, b
     for _ in range(2):
         launched(cuda, graph, producer)
         assert seen.value == [7.0] * 4
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_bare_handles_capture_is_known_beside_the_legacy_stream(blocking, cuda):
+    producer, mine = cuda.stream("producer", blocking=True), cuda.stream("mine", blocking=blocking)
+    array = cuda.array([0.0] * 4, speaks=("dlpack", "cai3"), stream=producer)
+    cuda.synchronize()
+    with cuda.capture(producer):
+        view = to_cai(Deaf(array), stream=mine.handle)
+        mine.read(view)
+        with pytest.raises(DriverError, match="named by its handle alone, to be joined"):
+            view.release()
+        producer.wait(mine.record())
 
 
 def test_what_waited_in_a_graph_does_not_wait_again_inside(cuda):

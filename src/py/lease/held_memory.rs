@@ -303,7 +303,10 @@ impl HeldMemory {
         captured: Captured,
         waited_for: impl IntoIterator<Item = StreamRef>,
     ) {
-        self.consumer_side.captured = captured;
+        // That no wait was made says less than the number of the capture.
+        if captured != Captured::Unsaid || self.consumer_side.captured == Captured::No {
+            self.consumer_side.captured = captured;
+        }
         for waited_for in waited_for {
             let own = self.producer_side.ready_on.take();
             self.producer_side.ready_on = own.map(|own| captured.keep(own, || Some(waited_for)));
