@@ -140,7 +140,7 @@ pub(crate) fn protocol(
     let presumed =
         own.is_none() && !silent && !names_legacy && ready != Stream::Legacy && array.ptr() != 0;
     let captured =
-        if presumed { presume(py, door, known, &driver, place, argument)? } else { None };
+        if presumed { presume(py, door, known, &driver, place, argument)? } else { Captured::No };
     // Without `work`, take the stream for which the producer made the capsule.
     let ready = work.or_else(|| match ready {
         Stream::Legacy => Some(Alive::legacy(place)),
@@ -166,7 +166,7 @@ pub(crate) fn protocol(
         &mut source,
         &Recipient { ready_on: ready, dict_stream, ..Recipient::of(argument) },
     )?;
-    if let Some(captured) = captured {
+    if captured != Captured::No {
         source.captured(captured, [StreamRef::standing_in(place)]);
     }
     // Do this last: if an earlier step fails, the capsule is not consumed.
@@ -175,7 +175,7 @@ pub(crate) fn protocol(
 }
 
 /// Makes the requested stream, if any, wait for the legacy default stream, unless the library is known to follow
-/// DLPack. Returns a value if that wait, or the reason for none, holds only during a capture.
+/// DLPack. Returns the capture that the wait is part of.
 fn presume(
     py: Python<'_>,
     door: &'static str,
@@ -183,17 +183,14 @@ fn presume(
     driver: &Handle,
     place: Place,
     argument: &StreamArgument<'_, '_>,
-) -> PyResult<Option<Captured>> {
-    let Some(to) = argument.alive(place) else { return Ok(None) };
+) -> PyResult<Captured> {
+    let Some(to) = argument.alive(place) else { return Ok(Captured::No) };
     if known.has(Habit::KeepsToDlpack) {
-        return Ok(None);
+        return Ok(Captured::No);
     }
     let door = Purpose::hand_over_of(door, Ready::Unsaid);
     let made = order::connect(door, driver, Alive::legacy(place), to, |call| detach(py, call))?;
-    if made.is_for_good() {
-        return Ok(None);
-    }
-    Ok(Some(Captured::of(driver, Some(to), made)?))
+    Ok(Captured::of(driver, Some(to), made)?)
 }
 
 pub(super) fn make_ready(

@@ -273,7 +273,7 @@ impl StreamRef {
         waited: &'a InGraph,
     ) -> Result<Option<Ready<Alive<'a>>>, Failure<PyErr>> {
         let now = match &waited.own {
-            // It waited for two streams.
+            // A stream that waited for two others has one keeper in another.
             Keeper::InGraph(other) => self.wait_again(py, driver, other)?,
             own => self.ask(py, driver, own)?,
         };
